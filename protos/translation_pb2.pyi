@@ -41,6 +41,7 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_UNKNOWN_CHARACTERS: _ClassVar[WarningKind]
     WARNING_KIND_TERM_MISSED: _ClassVar[WarningKind]
     WARNING_KIND_SPLIT: _ClassVar[WarningKind]
+    WARNING_KIND_NUMBERS: _ClassVar[WarningKind]
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -70,6 +71,7 @@ WARNING_KIND_LOW_COVERAGE: WarningKind
 WARNING_KIND_UNKNOWN_CHARACTERS: WarningKind
 WARNING_KIND_TERM_MISSED: WarningKind
 WARNING_KIND_SPLIT: WarningKind
+WARNING_KIND_NUMBERS: WarningKind
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_END_OF_SENTENCE: FinishReason
 FINISH_REASON_LENGTH: FinishReason

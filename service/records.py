@@ -61,6 +61,7 @@ class WarningKind(StrEnum):
     UNKNOWN_CHARACTERS = "unknown_characters"
     TERM_MISSED = "term_missed"
     SPLIT = "split"
+    NUMBERS = "numbers"
 
 
 class Span(NamedTuple):

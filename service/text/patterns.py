@@ -1,7 +1,7 @@
 """What addresses, placeholders, code, file names and the like look like, in one regular expression.
 
 Its quantifiers are possessive or bounded, so that no text makes it slow.  Knows no language; what is none of these
-kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "Mr.Smith", "24.12.2024") is language.
+kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "1,200", "Mr.Smith") is language.
 """
 
 import re
@@ -39,6 +39,7 @@ _PICTURE = (  # emoji, dingbats, arrows, technical and geometric signs
     "\u3030\u303d\u3297\u3299\U0001f000-\U0001f0ff\U0001f10d-\U0001f1e5\U0001f200-\U0001faff]"
 )
 _NOT_AFTER_TEXT = r"(?<![^\s(\[\"'“„‚«])"
+_NUMBER_BEGINS, _NUMBER_ENDS = r"(?<!\w)(?<!\d[.,:/-])", r"(?!\w|[.,:/-]\d)"
 
 # Where several kinds fit at a place, the first one here is taken.
 KINDS = {
@@ -119,6 +120,25 @@ KINDS = {
         r"\d++(?:\.\d++){2,8}+(?:-?[A-Za-z][A-Za-z0-9]*+(?:\.[A-Za-z0-9]++)*+)?+(?:\+[A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+)?+(?!\w|\.\d)"
         r"|(?<![\w.,])\d++\.\d++-?(?:alpha|beta|rc|dev|pre|post|snapshot)(?:\.?[A-Za-z0-9]++)*+"
     ),
+    "codes": (  # digits that no language writes in a way of its own
+        # IBAN; 1Z999AA10123456784, INV-2024-0017; (555) 010-9999; 030/123456, 0800 - 1234
+        r"(?<!\w)[A-Z]{2}\d\d(?:[ \u00a0]?[A-Z]{4})?+(?:[ \u00a0]?(?=[A-Z]{0,3}\d)[A-Z\d]{4}){2,7}+"
+        r"(?:[ \u00a0]?\d{1,3})?+(?!\w)"
+        r"|(?<![\w-])(?=[\d-]{0,40}[A-Z])(?=(?:[A-Z-]{0,20}\d){3})[A-Z\d]++(?:-[A-Z\d]++)*+(?![\w-])"
+        r"|(?<!\w)\(\d{2,5}\)[ \u00a0]?\d{2,}+(?:[ \u00a0/-]\d{2,}+){0,4}+(?!\w)"
+        rf"|{_NUMBER_BEGINS}(?:"
+        r"0\d{1,5}+(?:[ \u00a0/-]|[ \u00a0][/-][ \u00a0])\d{2,}+(?:[ \u00a0/-]\d{2,}+){0,4}+"
+        # 31.12.2024; 12/31/2024; 2024/12/31; 23:59:59; 2 1/2; 1e6
+        r"|\d{1,2}\.\d{1,2}\.(?:\d{4}|\d\d)|\d{1,2}/\d{1,2}/(?:\d{4}|\d\d)|\d{4}/\d{1,2}/\d{1,2}"
+        r"|\d{1,3}:\d\d:\d\d(?:[.,]\d{1,9}+)?+"
+        r"|(?:\d{1,3}[ \u00a0])?+\d{1,3}+/\d{1,3}+|\d++(?:\.\d++)?+[eE][-+]?\d{1,3}+"
+        # 2024-12-31, 6171-1231-1311; 4111 1111 1111 1111, 1 000 000; 555-0199; 445544
+        rf"|\d++(?:(?:-\d++){{2,12}}+|(?:[ \u00a0\u202f]\d{{2,}}+){{2,12}}+)|\d{{3}}-\d{{4}}|\d{{6,}}+){_NUMBER_ENDS}"
+        # 52.52001, 13.40495; 52° 31' 12" N
+        r"|(?<![\w.,])[-−]?\d{1,3}\.\d{4,}+°?,[ \u00a0]?[-−]?\d{1,3}\.\d{4,}+°?(?!\w)"
+        r"|(?<![\w.,])\d{1,3}°[ \u00a0]?\d{1,2}['’′](?:[ \u00a0]?\d{1,2}(?:[.,]\d++)?[\"”″])?+"
+        r"(?:[ \u00a0]?[NSEWO](?!\w))?+"
+    ),
     "identifier": (  # call(), a::b, list[0], userName, snake_case, __VAR__
         r"(?<!\w)[^\W\d]\w*+(?:(?:\.|::|->)[A-Za-z_]\w*+){0,8}+\(\)|(?<!\w)[A-Za-z_]\w*+(?:::[A-Za-z_~]\w*+)++"
         r"|(?<!\w)[A-Za-z]\w*+\[(?:\w*+|\"[^\"\n]{0,40}+\"|'[^'\n]{0,40}+')\]"
@@ -128,7 +148,8 @@ KINDS = {
 }
 
 # Words that begin nothing of that kind are passed over together.
-_WORD = r"(?:[A-Z]?[^\W\d_A-Z]++(?:[-'’][^\W\d_A-Z]++){0,6}+|[A-Z]++|\d++(?:,\d++)*+(?:\.\d++(?!\.\d))?+)"
+_AMOUNT = r"(?!0\d)\d{1,5}+(?!\d)(?:,\d++)*+(?:\.\d{1,3}+(?!\.?\d))?+(?![- \u00a0\u202f]\d)"
+_WORD = rf"(?:[A-Z]?[^\W\d_A-Z]++(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
 _PLAIN = rf"(?:{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
 
 SPANS = re.compile(rf"{_PLAIN}|({'|'.join(KINDS.values())})|\w++")  # group 1: a span
