@@ -29,7 +29,6 @@ REPLACED = {
     "/etc/dragoman": ".",
     "/etc/systemd": "./systemd",
     "--admin-port 50052": "--admin-port 0",
-    "key.pub.pem ...": "key.pub.pem --bundle BUNDLE",
     "dragoman bulk english.txt": "dragoman bulk --force english.txt",  # german.txt is there
     "--file tatoeba.de": "--file english.txt",
     "--duration 60 --report one.json": "--duration 8 --report one.json",  # a plan needs 30 calls at the lowest rate
