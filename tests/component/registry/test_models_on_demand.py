@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from service.call import Call
-from service.config import EngineConfig, LimitsConfig, ModelsConfig, ServerConfig
+from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ModelsConfig, ServerConfig
 from service.engine.process import create_runner
 from service.errors import FailedPrecondition, Overloaded, Unavailable
 from service.queue.admission import Admission
@@ -50,6 +50,7 @@ class Server:
                 num_engines=2, threads=1, max_rows=1, runner_factory=f"{create_runner.__module__}:create_runner"
             ),
             models=ModelsConfig(directory=directory, max_memory_mb=max_memory_mb, idle_s=600.0),
+            lifecycle=LifecycleConfig(engine_silence_s=600.0),  # engines that a test stops are not replaced
         )
         self.parts = ModelParts(config)
         self.residents, self.registry = self.parts.residents, self.parts.registry
