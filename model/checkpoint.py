@@ -11,6 +11,7 @@ newest checkpoint back, and the run goes on from the one before.
 """
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle
 from model.config import ModelConfig
+from model.files import write_whole, writing
 from model.recipe import Recipe, build
 from model.recurrent import Recurrent
 from model.tokenizer import Tokenizer
@@ -198,9 +200,7 @@ def require_same_recipe(run: Path, recipe: Recipe, may_differ: Sequence[str] = R
 
 def write_recipe(run: Path, recipe: Recipe) -> None:
     """Write the recipe down in the run's directory, in place of what is there."""
-    partial = run / f".{RECIPE_NAME}.partial"
-    partial.write_text(json.dumps(asdict(recipe), indent=2) + "\n", encoding="utf-8")
-    partial.replace(run / RECIPE_NAME)
+    write_whole(run / RECIPE_NAME, f"{json.dumps(asdict(recipe), indent=2)}\n".encode())
 
 
 def _entries(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -264,7 +264,8 @@ class CurveLog:
             axes.grid(alpha=0.3)
             axes.legend()
         figure.axes[0].set_ylabel("nats per token")
-        figure.savefig(self._png, dpi=110)
+        with writing(self._png) as out:
+            figure.savefig(out, dpi=110)
 
     def _rows(self) -> list[dict[str, Any]]:
         if not self._csv.exists():
@@ -273,9 +274,8 @@ class CurveLog:
             return list(csv.DictReader(lines))
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
-        partial = self._csv.with_name(f".{self._csv.name}.partial")
-        with partial.open("w", newline="", encoding="utf-8") as out:
-            writer = csv.DictWriter(out, [entry.name for entry in fields(CurvePoint)])
-            writer.writeheader()
-            writer.writerows(rows)
-        partial.replace(self._csv)
+        table = io.StringIO(newline="")
+        writer = csv.DictWriter(table, [entry.name for entry in fields(CurvePoint)])
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(self._csv, table.getvalue().encode())

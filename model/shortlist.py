@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.config import EOS_ID
+from model.files import write_whole
 
 SHORTLIST_NAME = "shortlist.csr"  # in a bundle: compressed sparse rows
 FORMAT_VERSION = 1
@@ -84,9 +85,7 @@ class Shortlist:
         header = np.array([(_MAGIC, FORMAT_VERSION, self.vocab_size, len(self.always), len(self.entries))], _HEADER)
         id_type = _id_type(self.vocab_size)
         parts = (header, self.offsets.astype(_OFFSET), self.always.astype(id_type), self.entries.astype(id_type))
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(b"".join(part.tobytes() for part in parts))
-        partial.rename(path)
+        write_whole(path, b"".join(part.tobytes() for part in parts))
 
     @classmethod
     def load(cls, path: Path, vocab_size: int, end_id: int = EOS_ID) -> Self:

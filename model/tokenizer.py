@@ -11,6 +11,7 @@ from typing import Protocol, Self
 import sentencepiece
 
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from model.files import writing
 from model.manifest import TokenizerFiles, TokenizerKind
 from model.pieces import (
     CONTROL_EXCEPT_SENTINELS,
@@ -246,9 +247,8 @@ def train_tokenizer(
     Raises:
         ValueError: so many pieces cannot be learnt from this text, or there is none.
     """
-    partial = path.with_name(f".{path.name}.partial")  # a kill leaves no half tokenizer behind
     try:
-        with partial.open("wb") as out:
+        with writing(path) as out:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(sentences),
                 model_writer=out,
@@ -263,7 +263,5 @@ def train_tokenizer(
                 minloglevel=2,
             )
     except RuntimeError as error:
-        partial.unlink()
         raise ValueError(f"no tokenizer of {vocab_size} pieces can be learnt from this text: {error}") from error
-    partial.rename(path)
     return Tokenizer.load(path)

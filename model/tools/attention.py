@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from model.attention import watched
 from model.checkpoint import load_checkpoint
 from model.config import BOS_ID, EOS_ID
+from model.files import writing
 from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
@@ -185,7 +186,9 @@ def main(
         num_layers = len(maps[part].weights)
         if layer is not None and layer > num_layers:
             raise typer.BadParameter(f"--layer is {layer}, the part {part} has {num_layers}")
-    draw(maps, title, None if layer is None else layer - 1).savefig(output, dpi=100)
+    figure = draw(maps, title, None if layer is None else layer - 1)
+    with writing(output) as out:
+        figure.savefig(out, format=output.suffix.removeprefix(".") or None, dpi=100)
     print(f"{title}\n{output}")
 
 

@@ -18,6 +18,7 @@ from rich.progress import track
 from sacrebleu import CHRF
 
 from model.corpus import Pair, read_lines, read_raw_corpus
+from model.files import write_whole
 from model.recipe import Languages
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -75,8 +76,8 @@ def write_corpus(directory: Path, pairs: Iterable[Pair], languages: Languages) -
     directory.mkdir(parents=True, exist_ok=True)
     written = list(pairs)
     for side, language in enumerate((languages.source, languages.target)):
-        with gzip.open(directory / f"{directory.name}.{language}.gz", "wt", encoding="utf-8") as out:
-            out.writelines(f"{pair[side]}\n" for pair in written)
+        text = "".join(f"{pair[side]}\n" for pair in written)
+        write_whole(directory / f"{directory.name}.{language}.gz", gzip.compress(text.encode()))
     return len(written)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from model.checkpoint import TOKENIZER, load_checkpoint, save_checkpoint
 from model.config import VOCABULARY_MULTIPLE
+from model.files import write_whole
 from model.pieces import SENTINELS, load_processor
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -54,7 +55,7 @@ def extend_pieces(old: Path, new: Path, characters: str = NEW_CHARACTERS) -> int
     proto.pieces.extend(piece(piece=one, score=0.0, type=piece.USER_DEFINED) for one in SENTINELS)
     proto.trainer_spec.byte_fallback = True
     proto.trainer_spec.vocab_size = len(proto.pieces)
-    new.write_bytes(proto.SerializeToString())
+    write_whole(new, proto.SerializeToString())
     return len(proto.pieces)
 
 

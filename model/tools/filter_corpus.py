@@ -23,6 +23,7 @@ from model.checkpoint import Checkpoint, load_checkpoint
 from model.config import PAD_ID
 from model.corpus import Pair, modernize_pair, read_lines, read_raw_corpus
 from model.data import Example, collate, cut_batches
+from model.files import write_whole
 from model.optimizer import FASTEST, choose_device, choose_precision
 from model.recipe import Languages
 from model.tools.diversify import write_corpus
@@ -115,9 +116,8 @@ def score_pairs(pairs: Sequence[Pair], forward: Checkpoint, backward: Checkpoint
     reversed_pairs = [Pair(pair.target, pair.source) for pair in pairs]
     scores = list(zip(nats_per_token(forward, pairs), nats_per_token(backward, reversed_pairs), strict=True))
     cache.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(cache, "wt", encoding="utf-8") as out:
-        out.write(f"{key}\n")
-        out.writelines(f"{a:.3f}\t{b:.3f}\n" for a, b in scores)
+    lines = [key, *(f"{a:.3f}\t{b:.3f}" for a, b in scores)]
+    write_whole(cache, gzip.compress("".join(f"{line}\n" for line in lines).encode()))
     return scores
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from service.text.lines import on_one_line, without_end
 
@@ -52,8 +52,8 @@ class Format(Protocol):
         """Return the output of a part."""
         ...
 
-    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
-        """Write one file of all parts' outputs."""
+    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
+        """Write all parts' outputs one after another, as one file has them."""
         ...
 
 
@@ -69,11 +69,9 @@ def parts_of(ends: Iterable[int], part_size: int, start: int = 0) -> Iterator[Bu
         yield BulkPart(index, start, count)
 
 
-def concatenate(head: bytes, parts: Iterable[Path], output: Path) -> None:
-    with output.open("wb") as stream:
-        stream.write(head)
-        for part in parts:
-            stream.write(part.read_bytes())
+def concatenate(head: bytes, parts: Iterable[Path], output: BinaryIO) -> None:
+    output.write(head)
+    output.writelines(part.read_bytes() for part in parts)
 
 
 def target_exists(what: str, target: str) -> ValueError:
@@ -131,7 +129,7 @@ class Lines:
     def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
         return "".join(f"{on_one_line(translation)}\n" for translation in translations).encode()
 
-    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
         concatenate(b"", parts, output)
 
 
@@ -164,7 +162,7 @@ class JsonLines:
         # A lone surrogate, which UTF-8 cannot carry, is written as JSON does: its escapes are Python's.
         return "".join(written).encode("utf-8", "backslashreplace")
 
-    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
         concatenate(b"", parts, output)
 
     def _checked(self, line: FileLine, file: Path) -> FileLine:

@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from model.files import write_whole, writing
 from service.bulk.formats import BulkPart, Format, JsonLines, Lines
 from service.bulk.parquet import Parquet
 from service.bulk.table import Table
 from service.errors import InternalError
-from service.files import sync, write_whole
 
 Failures = list[tuple[int, str]]  # record's number in the part, from 0, and why it has no translation
 
@@ -185,12 +185,9 @@ class BulkJob:
     def finish(self) -> None:
         """Join all parts into the output, if no run that was killed afterwards did so; remove the parts."""
         if not self._is_done():
-            draft = self._folder / "joined"
-            with self._source.unchanged():
-                self.format.join(self._source.file, (self.part_file(part) for part in self.parts), draft)
-            sync(draft)
-            draft.replace(self.output)
-            sync(self.output.parent)
+            parts = (self.part_file(part) for part in self.parts)
+            with writing(self.output, draft=self._folder / "joined") as stream, self._source.unchanged():
+                self.format.join(self._source.file, parts, stream)
             self._description_file.replace(self._done_file)
         self._leave()
 

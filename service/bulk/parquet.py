@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from service.bulk.formats import BulkPart, target_exists, text_of
 from service.extras import how_to_install
@@ -57,7 +57,7 @@ class Parquet:
         """Return the translations alone: the other columns are taken from the source when the parts are joined."""
         return json.dumps(list(translations), ensure_ascii=False).encode()
 
-    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
         import pyarrow as pa  # noqa: PLC0415 - of the extra `bulk`
         import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
 

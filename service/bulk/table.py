@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from service.bulk.formats import BulkPart, FileLine, concatenate, parts_of, target_exists, utf8_lines
 from service.text.lines import on_one_line, without_end
@@ -96,7 +96,7 @@ class Table:
         pairs = zip(self._rows(file, [part]), translations, strict=True)
         return self._bytes([*row, self._cell(text)] if row else row for row, text in pairs)
 
-    def join(self, source: Path, parts: Iterable[Path], output: Path) -> None:
+    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
         with source.open("rb") as stream:
             has_mark = stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
         head = self._bytes([[*self._columns(source), self._cell(self.target)]])

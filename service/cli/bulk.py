@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from model.files import kind_of
 from service.bulk.formats import BulkPart
 from service.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of
 from service.bulk.ray_engine import translate_on_ray
@@ -88,6 +89,8 @@ class Bulk:
             raise ValueError(f"--engine is {self.engine!r}, there are {' and '.join(ENGINES)}")
         if self.source.suffix != self.output.suffix:
             raise ValueError(f"{self.output} has another suffix than {self.source}: the format stays the same")
+        if kind := kind_of(self.output):
+            raise ValueError(f"{self.output} is {kind}: OUT is a file, beside which its parts grow")
         if self.source.resolve() == self.output.resolve():
             raise ValueError(f"{self.output} is {self.source}: the output is another file")
         if self.bundle and self.max_outage_s is not None:

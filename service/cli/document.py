@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import typer
 
+from model.files import require_writable, write_whole
 from service.documents.draft import Draft, Notice, Unit
 from service.documents.formats import DocumentFormat, format_of, read_document
 from service.errors import DragomanError, InvalidInput, NotFound
-from service.files import write_whole
 from service.records import ModelInfo, Translation
 from service.registry.model_info import index_of
 
@@ -46,7 +46,10 @@ class Document:
         Raises:
             ValueError: the file cannot be read as what it is said to be.
             DragomanError: a call failed; nothing is written.
+            OSError: the output cannot be written.
         """
+        if self.output is not None:
+            require_writable(self.output)
         info = self._model(models)
         draft = self._read(self.languages[1] or (info.target_language if info else ""))
         wants_links = draft.wants_links and info is not None and info.has_scorer

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from model.files import kind_of, write_whole
 from service.calls.api_keys import KeyEntry, digest_of, generate_key, parse_keys
 from service.cli.options import examples
 from service.cli.reporting import reported
-from service.files import write_whole
 
 app = typer.Typer(
     name="keys", help="API keys for the server's `security.api_keys`.", no_args_is_help=True, rich_markup_mode=None
@@ -90,18 +90,20 @@ def append_entry(file: Path, entry: str) -> None:
 
     Processes that add entries at the same time take turns: else one entry would be lost, and its key shown as good.
     """
-    file = file.resolve()  # a link stays one
+    if kind_of(file):  # a pipe or a device: what was written to it before is not to be had
+        write_whole(file, entry.encode())
+        return
+    file = file.resolve()  # so that all who take turns meet in one directory
     descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)  # not the file itself, which is replaced
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # the kernel ends it with the process
         before = file.read_text(encoding="utf-8") if file.exists() else ""
-        mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
         after = f"{before.rstrip()}\n\n{entry}" if before.strip() else entry
         try:
             parse_keys(after)
         except ValueError as error:
             raise ValueError(f"{file} is left as it is: {error}") from None
-        write_whole(file, after.encode(), mode)
+        write_whole(file, after.encode(), new_mode=0o600)
     finally:
         os.close(descriptor)
 

@@ -1,5 +1,6 @@
 """`dragoman plan`: reads reports, fits a replica, simulates replicas; answers as a table, as JSON and as a chart."""
 
+import io
 import json
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from model.files import require_writable, write_whole
 from service.cli.options import AsJson, examples
 from service.extras import how_to_install
 from service.planning.fit import Fit, fit
@@ -142,11 +144,13 @@ def _warnings(rate: float, measured: Measured, fitted: Fit, needed: int) -> list
 
 
 def check_chart(file: Path | None) -> None:
-    """Raise ValueError for a chart that could not be drawn, before the work is done."""
+    """Raise ValueError or OSError for a chart that could not be drawn, before the work is done."""
     if file is not None and file.suffix not in _SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(_SUFFIXES)}")
     if file is not None and find_spec("matplotlib") is None:
         raise ValueError(f"{file} needs matplotlib: {how_to_install('loadtest')}")
+    if file is not None:
+        require_writable(file)
 
 
 def to_json(answer: Answer) -> dict[str, object]:
@@ -240,4 +244,6 @@ def _draw(answer: Answer, file: Path) -> None:
     axes.grid(visible=True, alpha=0.3)
     axes.set_ylim(bottom=0.0)
     axes.legend()
-    figure.savefig(file)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=file.suffix.removeprefix("."))
+    write_whole(file, drawn.getvalue())

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from html import escape
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from model.files import require_writable, write_whole
 from service.extras import how_to_install
 from service.loadtest.records import Records, Summary
 
@@ -96,21 +96,16 @@ class LoadTestReport:
         """Write the format that the suffix names: .html, .json or .csv."""
         check_file(file)
         formats = {".html": self.to_html, ".json": self.to_json, ".csv": self.to_csv}
-        file.write_text(formats[file.suffix](), encoding="utf-8")
+        write_whole(file, formats[file.suffix]().encode())
 
 
 def check_file(file: Path) -> None:
-    """Raise ValueError for a file that `LoadTestReport.write` could not write, before the load is made."""
+    """Raise ValueError or OSError for a file that `LoadTestReport.write` could not write, before the load is made."""
     if file.suffix not in SUFFIXES:
         raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(SUFFIXES)}")
     if file.suffix == ".html" and find_spec("matplotlib") is None:
         raise ValueError(f"{file} needs matplotlib: {how_to_install('loadtest')}")
-    if not file.parent.is_dir():
-        raise ValueError(f"{file} cannot be written: {file.parent} is no directory")
-    if file.is_dir():
-        raise ValueError(f"{file} cannot be written: it is a directory")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise ValueError(f"{file} cannot be written: no permission")
+    require_writable(file)
 
 
 def figures(summary: Summary) -> list[str]:

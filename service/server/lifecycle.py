@@ -6,7 +6,6 @@ the engines, and end the process with its connections open.
 """
 
 import asyncio
-import errno
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from model.files import kind_of, writing
 from service.addresses import Address, ListenError
 from service.config import ServerConfig
 from service.edges.messages import ServingState
@@ -153,17 +153,14 @@ class Server:
         return ports
 
     async def _open(self, ports: dict[str, int]) -> None:
-        ports_file = self._config.lifecycle.ports_file
-        draft = _draft(ports_file, {"pid": os.getpid(), **ports}) if ports_file else None
-        spare_what_is_loaded()
-        await self._models.registry.offer_to(self._parts.edges.offer)
-        self._parts.readiness.is_accepting = True
-        await self._parts.edges.set_state(ServingState(is_serving=True))
-        infos = [host.info for host in self._models.registry.models]
-        models = [f"{info.name} {info.version} {info.precision}" for info in infos]
-        self._log.info("serving", **ports, pid=os.getpid(), models=models)
-        if ports_file and draft:
-            draft.replace(ports_file)
+        with _ports_file(self._config.lifecycle.ports_file, {"pid": os.getpid(), **ports}):
+            spare_what_is_loaded()
+            await self._models.registry.offer_to(self._parts.edges.offer)
+            self._parts.readiness.is_accepting = True
+            await self._parts.edges.set_state(ServingState(is_serving=True))
+            infos = [host.info for host in self._models.registry.models]
+            models = [f"{info.name} {info.version} {info.precision}" for info in infos]
+            self._log.info("serving", **ports, pid=os.getpid(), models=models)
 
     async def _monitor(self) -> None:
         """Watch whether every model has an engine, and measure the lag of the event loop."""
@@ -210,13 +207,21 @@ def _end_process() -> NoReturn:
     os._exit(EXIT_OK)
 
 
-def _draft(file: Path, content: dict[str, int]) -> Path:
-    """Write what becomes `file` in one rename later, so that all that can fail fails before calls are accepted."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
+@contextmanager
+def _ports_file(file: Path | None, content: dict[str, int]) -> Iterator[None]:
+    """Have the file there after the block; what can fail fails before it, and so before calls are accepted."""
+    if file is None:
+        yield
+        return
+    name = f"lifecycle.ports_file {file}"
     try:
-        if file.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        draft.write_text(json.dumps(content), encoding="utf-8")
+        if kind_of(file) == "a pipe":
+            raise Misconfigured(f"{name} is a pipe, and the start would wait for whoever reads it: name a file")
+        with writing(file) as stream:
+            stream.write(json.dumps(content).encode())
+            stream.flush()
+            yield
     except OSError as error:
-        raise Misconfigured(f"lifecycle.ports_file {file} cannot be written: {error.strerror}") from error
-    return draft
+        if error.filename != str(file):
+            raise
+        raise Misconfigured(f"{name} cannot be written: {error.strerror}") from error

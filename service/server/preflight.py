@@ -5,6 +5,7 @@ Starts no engine and binds no port.  Opens, of each model, the bundles that a st
 
 from collections.abc import Callable, Iterator
 
+from model.files import require_writable
 from service.calls.authentication import authenticator
 from service.config import ServerConfig
 from service.grpc.tls import server_tls
@@ -29,8 +30,11 @@ def check(config: ServerConfig) -> list[str]:
         except ValueError as error:  # ConfigError
             problems.append(str(error))
     ports_file = config.lifecycle.ports_file
-    if ports_file is not None and not ports_file.absolute().parent.is_dir():
-        problems.append(f"lifecycle.ports_file {ports_file} is in a directory that does not exist")
+    if ports_file is not None:
+        try:
+            require_writable(ports_file)
+        except OSError as error:
+            problems.append(f"lifecycle.ports_file {ports_file} cannot be written: {error.strerror}")
     return [" ".join(problem.split()) for problem in problems]
 
 

@@ -19,7 +19,7 @@ from typing import IO
 
 import psutil
 
-from service import files
+from model import files
 from service.cli.app import app
 from tests.fakes.server_process import ROOT
 

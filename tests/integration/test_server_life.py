@@ -52,6 +52,14 @@ class TestStart:
         assert f"dragoman: lifecycle.ports_file {tmp_path} cannot be written: " in errors
         assert '"event": "serving"' not in errors
 
+    def test_pipe_for_the_ports_ends_the_start_instead_of_waiting_for_its_reader(self, echo_bundle, tmp_path):
+        os.mkfifo(tmp_path / "ports")
+
+        status, errors = run_to_end(echo_bundle, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(tmp_path / "ports"))
+
+        assert status == 2
+        assert "is a pipe, and the start would wait for whoever reads it: name a file" in errors
+
     @pytest.mark.promise("A3")
     async def test_starting_server_is_alive_but_not_ready(self, echo_bundle, tmp_path):
         with socket.socket() as probe:  # a port that is free now; port 0 is announced only when ready

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,33 @@ def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
 
     assert worker.times_opened == 0
     assert (tmp_path / "out.txt").read_text() == ""
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a directory", "a link to a pipe"])
+def test_an_output_that_cannot_be_replaced_as_a_whole_is_refused_and_left(tmp_path, kind):
+    out = tmp_path / "out.txt"
+    if kind == "a directory":
+        out.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(out)
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        out.symlink_to("pipe")
+
+    with pytest.raises(ValueError, match=f"out.txt is {kind.removeprefix('a link to ')}: OUT is a file"):
+        bulk(tmp_path, "a\n", is_forced=True)
+
+
+def test_a_forced_run_leaves_links_and_permissions_of_its_output_as_they_are(worker, tmp_path):
+    link, real = tmp_path / "out.txt", tmp_path / "real.txt"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to("real.txt")
+
+    assert quietly(bulk(tmp_path, "a\n", is_forced=True)) == 0
+
+    assert (link.is_symlink(), real.read_text(), real.stat().st_mode & 0o777) == (True, "A\n", 0o600)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["in.txt", "out.txt", "real.txt"]
 
 
 @pytest.mark.parametrize("name", ["in.txt", "link.txt"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from service import files
+from model import files
 from service.calls.api_keys import parse_keys
 from service.cli import keys
 from service.cli.keys import NewKey, append_entry, entry_of
@@ -45,11 +45,11 @@ def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_
     with ThreadPoolExecutor(2) as pool:
         later: list[Future[None]] = []
 
-        def write_whole(path: Path, content: bytes, mode: int) -> None:
+        def write_whole(path: Path, content: bytes, *, new_mode: int) -> None:
             if not later:
                 later.append(pool.submit(append_entry, file, entry_of(NewKey(name="second"), "2")))
                 assert wait(later, timeout=0.05).not_done  # it waits for the lock
-            files.write_whole(path, content, mode)
+            files.write_whole(path, content, new_mode=new_mode)
 
         monkeypatch.setattr(keys, "write_whole", write_whole)
         append_entry(file, entry_of(NewKey(name="first"), "1"))
@@ -58,6 +58,25 @@ def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_
     found = [parse_keys(file.read_text()).find(key) for key in ("1", "2")]
     assert [key.caller.name for key in found if key] == ["first", "second"]
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_link_to_the_file_takes_an_entry_and_both_stay_what_they_are(tmp_path):
+    file, link = tmp_path / "keys.toml", tmp_path / "link.toml"
+    new("one", "--file", str(file))
+    file.chmod(0o640)
+    link.symlink_to("keys.toml")
+
+    key = new("two", "--file", str(link)).stdout.strip()
+
+    assert parse_keys(file.read_text()).find(key) is not None
+    assert (link.is_symlink(), file.stat().st_mode & 0o777) == (True, 0o640)
+
+
+def test_a_pipe_or_device_gets_the_entry_and_stays():
+    made = new("one", "--file", "/dev/null")
+
+    assert (made.exit_code, made.stderr, len(made.stdout.splitlines())) == (0, "", 1)
+    assert Path("/dev/null").is_char_device()
 
 
 def test_any_character_of_a_name_is_written_so_that_toml_reads_it():

@@ -9,6 +9,7 @@ from service.engine.job import FinishReason
 from service.errors import InternalError, InvalidInput
 from service.records import Span, TextWarning, TranslatedSegment, TranslatedText, Translation, WarningKind
 from service.registry.model_info import untranslated
+from service.text.lines import text_of_line
 
 
 def translated(*texts: str) -> Translation:
@@ -85,3 +86,8 @@ def test_json_holds_source_hypotheses_and_error():
     assert (row["source_tokens"], row["error"]) == (2, None)
     assert failed["error"] == {"kind": "InternalError", "message": "the model produced non-finite scores"}
     assert failed["hypotheses"] == []
+
+
+def test_a_line_s_text_is_without_its_end_and_mark():
+    assert text_of_line(b"\xef\xbb\xbfa\x0cb\r\n", is_first=True) == "a\x0cb"
+    assert text_of_line(b"\xef\xbb\xbfa", is_first=False) == "\ufeffa"

@@ -55,11 +55,11 @@ def run(monkeypatch, screen: io.StringIO) -> Run:
         ({"rates": (50.0, 0.0)}, "--rate is 0, more than 0 and at most 1,000,000"),
         ({"find_p99_ms": -1.0}, "--find-p99 is -1"),
         ({"rates": (1.0,), "duration_s": float("inf")}, "--duration is inf, more than 0 and at most 86,400"),
-        ({"rates": (1.0,), "reports": (Path("/none/a.json"),)}, "/none is no directory"),
+        ({"rates": (1.0,), "reports": (Path("/none/a.json"),)}, "no file can be made in its directory"),
     ],
 )
 def test_contradictions_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, OSError), match=message):
         LoadTest(server="x:1", **given)
 
 
