@@ -23,10 +23,10 @@ def health(
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from service.client.channel import call_metadata, open_channel
+    from service.client.channel import call_metadata, open_direct_channel
 
     address, config = server_address(server), connection.client_config()
-    with open_channel(address, config) as channel:
+    with open_direct_channel(address, config) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
             reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout, metadata=call_metadata(config))

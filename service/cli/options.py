@@ -154,10 +154,15 @@ def with_record(command: Callable[[Any], None]) -> Callable[..., None]:
 
 
 def server_address(server: str | None) -> str:
-    """Return the address to call: the one given, else the environment's, else the default."""
-    from service.client.channel import DEFAULT_ADDRESS
+    """Return the address to call: the one given, else the environment's, else the default.
 
-    return server or os.environ.get("DRAGOMAN_SERVER") or DEFAULT_ADDRESS
+    Raises:
+        ValueError: it is none.
+    """
+    from service.client.channel import DEFAULT_ADDRESS
+    from service.client.target import checked_target
+
+    return checked_target(server or os.environ.get("DRAGOMAN_SERVER") or DEFAULT_ADDRESS)
 
 
 def wait_for(client: "Client", wait_s: float) -> None:

@@ -7,9 +7,10 @@ import grpc
 
 from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceStub
-from service.client.channel import ClientConfig, call_metadata, open_channel
+from service.client.channel import ClientConfig, call_metadata, open_direct_channel
 from service.client.failures import CLOSED, domain_error
 from service.errors import Unavailable
+from service.ranges import SECONDS
 
 DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
 _SWITCH_ON = "the admin port is off by default, switch it on with `dragoman serve --admin-port 50052`"
@@ -21,7 +22,7 @@ class AdminClient:
     def __init__(self, address: str = DEFAULT_ADMIN_ADDRESS, config: ClientConfig | None = None) -> None:
         self.address = address
         self._config = config or ClientConfig()
-        self._channel = open_channel(address, self._config)
+        self._channel = open_direct_channel(address, self._config)
         self._stub: Any = AdminServiceStub(self._channel)
 
     def status(self, max_requests: int = 0, timeout_s: float = 5.0) -> pb.GetStatusResponse:
@@ -51,6 +52,7 @@ class AdminClient:
         self.close()
 
     def _call(self, method: Any, request: object, timeout_s: float) -> Any:
+        SECONDS.check("timeout_s", timeout_s)
         try:
             return method(request, timeout=timeout_s, metadata=call_metadata(self._config))
         except ValueError as error:  # gRPC's word for a channel that is closed

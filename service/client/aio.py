@@ -31,6 +31,7 @@ from protos.translation_pb2_grpc import TranslationServiceStub
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig, call_metadata, open_aio_channel
 from service.client.failures import closed_is_unavailable, connection_failure, domain_error, wait_until_ready
 from service.client.stream import StreamCall, TaskReader, ThreadReader
+from service.client.target import proxy_on_the_way
 from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
 from service.errors import DeadlineExceeded
 from service.grpc.codec import (
@@ -42,6 +43,7 @@ from service.grpc.codec import (
     encode_settings,
 )
 from service.grpc.score_codec import decode_scores, encode_score_request
+from service.ranges import SECONDS, WAIT
 from service.records import (
     DetectedLanguage,
     ModelInfo,
@@ -117,10 +119,14 @@ class AsyncClient:
         Args:
             address: "host:port", "dns:///name:port" or "unix:/path".
             config: None for the defaults.
+
+        Raises:
+            ValueError: the address is none.
         """
         self.address = address
         self.config = config or ClientConfig()
         self._channel = open_aio_channel(address, self.config)
+        self._way = proxy_on_the_way(address)
         self._stub = TranslationServiceStub(self._channel)
         self._health: Any = HealthStub(self._channel)  # here, as it must not be made when the channel is closed
 
@@ -232,7 +238,8 @@ class AsyncClient:
         Raises:
             Unavailable: it did not within the timeout.
         """
-        await wait_until_ready(self._health, self.address, timeout_s)
+        WAIT.check("timeout_s", timeout_s)
+        await wait_until_ready(self._health, self.address, timeout_s, self._way)
 
     async def close(self) -> None:
         """Close the connections; whoever waits for an answer gets Unavailable."""
@@ -255,6 +262,8 @@ class AsyncClient:
         self, wanted: TranslationRequest, reader: TaskReader | ThreadReader, timeout_s: float | None
     ) -> StreamCall:
         """Return a stream of the texts that `reader` takes; raises InvalidInput for an option that cannot be sent."""
+        if timeout_s is not None:
+            SECONDS.check("timeout_s", timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
         def open_stream() -> Any:
@@ -265,10 +274,13 @@ class AsyncClient:
         unanswered = Unanswered(
             max_text_bytes=self.config.max_text_bytes, give_up_s=self.config.timeout_s, retry=self.config.retry
         )
-        return StreamCall(open_stream, encode_settings(wanted), reader, unanswered, deadline=deadline)
+        settings = encode_settings(wanted)
+        return StreamCall(open_stream, settings, reader, unanswered, deadline=deadline, way=self._way)
 
     async def _answer(self, method: Any, request: object, timeout_s: float | None) -> Any:
         """Return the response of a call, or raise the error that its status stands for."""
+        if timeout_s is not None:
+            SECONDS.check("timeout_s", timeout_s)
         try:
             with closed_is_unavailable():
                 return await method(
@@ -278,8 +290,8 @@ class AsyncClient:
                     metadata=call_metadata(self.config),
                 )
         except grpc.RpcError as error:
-            failure = domain_error(error)
-            if isinstance(failure, DeadlineExceeded) and (why := await connection_failure(self._health)):
+            failure = domain_error(error, self._way)
+            if isinstance(failure, DeadlineExceeded) and (why := await connection_failure(self._health, self._way)):
                 failure = DeadlineExceeded(f"no connection to {self.address} within the deadline: {why}")
             raise failure from error
 

@@ -17,6 +17,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from service.client.target import checked_target, is_local
+from service.ranges import BYTES, SECONDS, TEXTS, Range
+
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 # A request is kept for sending again while it fits here; grpc's own default of 256 KiB is less than 64 long texts.
@@ -24,10 +27,31 @@ _RETRY_BUFFER_BYTES = 4 << 20
 
 PUBLISHED: dict[str, Any] = json.loads(files("protos").joinpath("service_config.json").read_text(encoding="utf-8"))
 _POLICY: dict[str, Any] = PUBLISHED["methodConfig"][0]["retryPolicy"]
+_NO_PROXY = ("grpc.enable_http_proxy", 0)
 _JITTER = 0.2  # a pause varies by this much, as gRPC's own do: clients that failed together do not return together
 
 ChannelOption = tuple[str, int | str]
 Metadata = tuple[tuple[str, str], ...]
+
+
+# Of every number that a client can be told.
+_RANGES = {
+    "timeout_s": SECONDS,
+    "keepalive_time_s": SECONDS,
+    "keepalive_timeout_s": SECONDS,
+    "max_message_bytes": BYTES,
+    "batch_size": TEXTS,
+    "max_calls": Range(least=1, most=10_000, unit="calls"),
+    "max_text_bytes": BYTES,
+    "max_stream_texts": TEXTS,
+}
+_RETRY_RANGES = {
+    "max_attempts": Range(least=1, most=1_000, unit="attempts"),
+    "initial_backoff_s": SECONDS,
+    "max_backoff_s": SECONDS,
+    "backoff_multiplier": Range(least=1, most=1_000, is_whole=False),
+    "throttle_tokens": Range(least=1, most=1_000, unit="tokens"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +65,10 @@ class RetryPolicy:
     # Each failure costs one token, each success earns back 0.5; below half of them nothing is sent again, so that a
     # server in trouble is not buried under retries.
     throttle_tokens: int = PUBLISHED["retryThrottling"]["maxTokens"]
+
+    def __post_init__(self) -> None:
+        for name, within in _RETRY_RANGES.items():
+            within.check(name, getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +102,8 @@ class ClientConfig:
     def __post_init__(self) -> None:
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError("api_key has characters that no API key has")
-        for name in ("timeout_s", "batch_size", "max_calls", "max_text_bytes", "max_stream_texts"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, more than 0 is needed")
+        for name, within in _RANGES.items():
+            within.check(name, getattr(self, name))
 
 
 def config_from_environment(environment: Mapping[str, str] = os.environ) -> ClientConfig:
@@ -124,18 +151,30 @@ def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
     return options
 
 
-def open_channel(address: str, config: ClientConfig) -> grpc.Channel:
-    """Open a blocking channel with these settings; each call brings its deadline and key."""
+def open_direct_channel(address: str, config: ClientConfig) -> grpc.Channel:
+    """Open a blocking channel, never through a proxy; each call brings its deadline and key.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    options = [*channel_options(config), _NO_PROXY]
     if config.tls is None:
-        return grpc.insecure_channel(address, channel_options(config))
-    return grpc.secure_channel(address, credentials(config.tls), channel_options(config))
+        return grpc.insecure_channel(checked_target(address), options)
+    return grpc.secure_channel(checked_target(address), credentials(config.tls), options)
 
 
 def open_aio_channel(address: str, config: ClientConfig) -> grpc.aio.Channel:
-    """Open the same for the event loop that is running."""
+    """Open a channel for the event loop that is running; through a proxy if the environment names one for this host.
+
+    To this machine itself it goes directly, whatever the environment says.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    options = [*channel_options(config), *([_NO_PROXY] if is_local(checked_target(address)) else [])]
     if config.tls is None:
-        return grpc.aio.insecure_channel(address, channel_options(config))
-    return grpc.aio.secure_channel(address, credentials(config.tls), channel_options(config))
+        return grpc.aio.insecure_channel(address, options)
+    return grpc.aio.secure_channel(address, credentials(config.tls), options)
 
 
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:

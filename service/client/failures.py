@@ -26,9 +26,12 @@ _REASON_WITHIN_S = 0.05
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-def domain_error(error: Any) -> DragomanError:
-    """Return the error that a gRPC error stands for."""
-    return to_error(error.code(), error.details() or error.code().name, error.trailing_metadata() or ())
+def domain_error(error: Any, way: str = "") -> DragomanError:
+    """Return the error that a gRPC error stands for; `way`, the proxy if there is one, is said of a lost connection."""
+    details, trailers = error.details() or error.code().name, error.trailing_metadata() or ()
+    if way and error.code() is grpc.StatusCode.UNAVAILABLE and not trailers:  # a server's own answer has some
+        details = f"{details} ({way})"
+    return to_error(error.code(), details, trailers)
 
 
 def times_cancelled() -> int:
@@ -55,7 +58,7 @@ def closed_is_unavailable() -> Iterator[None]:
         raise Unavailable(CLOSED) from error
 
 
-async def connection_failure(health: Any) -> str:
+async def connection_failure(health: Any, way: str) -> str:
     """Return what keeps gRPC from connecting, like a wrong address or certificate; empty where nothing is known.
 
     A call that waits for a connection until its deadline does not say why there was none.  A health check that does
@@ -63,16 +66,17 @@ async def connection_failure(health: Any) -> str:
 
     Args:
         health: HealthStub of the client's channel.
+        way: what to say of the proxy on the way; empty without one.
     """
     try:
         with closed_is_unavailable():
             await health.Check(health_pb2.HealthCheckRequest(), timeout=_REASON_WITHIN_S, wait_for_ready=False)
     except grpc.RpcError as error:
-        return error.details() or "" if error.code() is grpc.StatusCode.UNAVAILABLE else ""
+        return str(domain_error(error, way)) if error.code() is grpc.StatusCode.UNAVAILABLE else ""
     return ""
 
 
-async def wait_until_ready(health: Any, address: str, timeout_s: float) -> None:
+async def wait_until_ready(health: Any, address: str, timeout_s: float, way: str) -> None:
     """Return as soon as the server says SERVING; without any time, ask a server that is there once.
 
     A server that restarts ends the Watch it has answered; another Watch is opened until the time is over.
@@ -100,12 +104,12 @@ async def wait_until_ready(health: Any, address: str, timeout_s: float) -> None:
                 finally:
                     call.cancel()  # or it would hold a place in the server until its deadline
         except grpc.RpcError as rpc_error:
-            failure, error = rpc_error, domain_error(rpc_error)
+            failure, error = rpc_error, domain_error(rpc_error, way)
         if isinstance(error, Unavailable):
             reason = f" ({error})"
         elif not isinstance(error, DeadlineExceeded):
             raise error from failure
-        elif why := await connection_failure(health):
+        elif why := await connection_failure(health, way):
             reason = f" ({why})"
         left_s = deadline - time.monotonic()
         if left_s <= 0.0:

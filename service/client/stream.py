@@ -135,11 +135,13 @@ class StreamCall:
         unanswered: Unanswered,
         *,
         deadline: float | None,
+        way: str = "",
     ) -> None:
         self._open_stream = open_stream  # raises UsageError on a channel that is closed
         self._settings = settings
         self._reader = reader
         self._unanswered = unanswered
+        self._way = way  # what to say of the proxy on it
         self._deadline = deadline  # of the whole stream, on time.monotonic()
         self._changed = asyncio.Event()  # for the task that sends: a text was taken, or an answer came
         self._has_begun = False
@@ -206,7 +208,7 @@ class StreamCall:
         except (ValueError, grpc.aio.UsageError) as closed:
             raise Unavailable(_CLOSED) from closed
         except grpc.RpcError as failure:
-            error = domain_error(failure)
+            error = domain_error(failure, self._way)
             if isinstance(error, InternalError) and _FOUND_ENDED in str(error):
                 error = Unavailable("the stream ended while a text was being sent")  # the next one says why
             error.__cause__ = failure

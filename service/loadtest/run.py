@@ -26,6 +26,7 @@ import numpy as np
 
 from protos import translation_pb2 as pb
 from service.client.channel import ClientConfig, RetryPolicy, call_metadata, open_aio_channel
+from service.client.target import proxy_on_the_way
 from service.errors import Unavailable
 from service.loadtest.records import OK, Records
 from service.loadtest.schedule import Seconds, due_times
@@ -235,7 +236,9 @@ async def send_calls(task: Task, parent: Connection) -> None:
         try:
             await asyncio.wait_for(channel.channel_ready(), load.timeout_s)
         except TimeoutError:
-            parent.send(Unavailable(f"no server answers at {load.address} within {load.timeout_s:g} s"))
+            way = proxy_on_the_way(load.address)
+            why = f" ({way})" if way else ""
+            parent.send(Unavailable(f"no server answers at {load.address} within {load.timeout_s:g} s{why}"))
             return
         parent.send(Connected())
         sender = _Sender(task, call, start_at=await asyncio.to_thread(parent.recv))  # the end of the parent ends it

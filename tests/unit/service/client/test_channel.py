@@ -1,6 +1,7 @@
 """The client's settings and connection: what comes from the environment, the retry policy, the pauses."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,19 @@ def test_pauses_grow_to_the_largest_and_begin_anew_after_a_success():
 
 def test_one_attempt_needs_no_policy():
     assert "retryPolicy" not in json.loads(service_config(RetryPolicy(max_attempts=1)))["methodConfig"][0]
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), -1.0, 0, 9e9])
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(ClientConfig) if field.type in ("int", "float", int, float)]
+)
+def test_every_number_of_a_client_has_bounds(name, number):
+    with pytest.raises(ValueError, match=rf"^{name} is .*, from .* to .* is accepted"):
+        ClientConfig(**{name: number})
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), -1.0, 0, 9e9])
+@pytest.mark.parametrize("name", [field.name for field in fields(RetryPolicy)])
+def test_every_number_of_a_retry_policy_has_bounds(name, number):
+    with pytest.raises(ValueError, match=rf"^{name} is .*, from .* to .* is accepted"):
+        RetryPolicy(**{name: number})
