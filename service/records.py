@@ -149,6 +149,7 @@ class TranslationRequest:
     glossary_name: str = ""  # of a glossary that the server has
     terms: tuple[Term, ...] = ()  # go before those of the named glossary
     target_prefixes: tuple[str, ...] = ()  # none, or one for each text
+    allows_same_language: bool = False  # texts come back as they are where source and target are one; else NotFound
 
 
 @dataclass(slots=True, kw_only=True)

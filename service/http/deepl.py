@@ -139,6 +139,7 @@ class DeepL:
             options=TranslateOptions(segmentation=Segmentation.NONE) if body.split_sentences == "0" else NO_OPTIONS,
             glossary_name=body.glossary_id or "",
             priority=asked.priority,
+            allows_same_language=True,
         )
         result = await self._router.translate(request, call)
         source = body.source_lang or source_of(result, self._router)

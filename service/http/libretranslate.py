@@ -181,6 +181,7 @@ class LibreTranslate:
             format=_FORMATS[body.format or "text"],
             options=self._options(body.alternatives),
             priority=asked.priority,
+            allows_same_language=True,
         )
         result = await self._router.translate(request, call)
         texts = [translation.text for translation in result.translations]
@@ -201,7 +202,10 @@ class LibreTranslate:
         """Answer /translate_file."""
         body = checked(FileBody, asked.fields)
         wish = TranslationRequest(
-            source_language=_language(body.source), target_language=_language(body.target), priority=asked.priority
+            source_language=_language(body.source),
+            target_language=_language(body.target),
+            priority=asked.priority,
+            allows_same_language=True,
         )
         content = await translate_file(body.file, wish, call, self._router)
         name = await self._whole.keep(File(body.file.name, content))
@@ -252,11 +256,11 @@ class LibreTranslate:
         return TranslateOptions(num_hypotheses=alternatives + 1, beam_size=max([alternatives + 1, *beams]))
 
     def _detected(self, result: TranslationResult, place: int) -> Detected:
-        """Return the language of a text; where only one was possible, that one, of which there is no doubt."""
+        """Return the language of a text; where nothing was measured, the one that it was translated from, and 0."""
         translation = result.translations[place]
         if translation.detected_language:
             return Detected(confidence=translation.detection_confidence * 100, language=translation.detected_language)
-        return Detected(confidence=100.0, language=source_of(result, self._router))
+        return Detected(confidence=0.0, language=source_of(result, self._router))
 
     async def _health(self, _: Request) -> Response:
         is_ready = await self._whole.is_ready()

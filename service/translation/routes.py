@@ -29,14 +29,26 @@ def source_languages(infos: Sequence[ModelInfo]) -> list[str]:
     return languages
 
 
+def all_languages(infos: Sequence[ModelInfo]) -> list[str]:
+    """Return the languages that these models translate from or into, those from which they do first."""
+    languages = source_languages(infos)
+    for info in infos:
+        for target in info.target_languages:
+            if all(closeness(language, target) is None for language in languages):
+                languages.append(target)
+    return languages
+
+
 def routes_of(infos: Sequence[ModelInfo], source_language: str, target_language: str) -> Routes:
     """Return the routes from the language, or all, that a request's texts can be in.
 
-    None where it is plainly one model: the pipeline finds that by itself, or says that there is none.
+    None where it is plainly one model: the pipeline finds that by itself, or says that there is none.  Where only the
+    target language is named, a text may be in it, so that one model is a route, too.
     """
     sources = [source_language] if source_language else source_languages(infos)
     routes = {source: route for source in sources if (route := find_route(infos, source, target_language))}
-    if len(routes) <= 1 and all(len(route) == 1 for route in routes.values()):
+    is_auto = bool(target_language) and not source_language
+    if len(routes) <= 1 and not is_auto and all(len(route) == 1 for route in routes.values()):
         return NOWHERE
     return routes
 

@@ -2,7 +2,8 @@
 
     request -> routes by source language -> groups of texts -> one leg, or two through a pivot -> one result
 
-A leg is what one model is asked for; how it is translated is up to whoever asks.
+A leg is what one model is asked for; how it is translated is up to whoever asks.  A text that is in the target language
+already, or in no language that a model translates from, goes nowhere and comes back as it is.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from service.call import Call
 from service.errors import TooLong
@@ -21,15 +22,21 @@ from service.records import (
     ModelInfo,
     Span,
     TextWarning,
+    TranslatedSegment,
     Translation,
     TranslationRequest,
     TranslationResult,
+    WarningKind,
 )
 from service.registry.catalogue import ServedModel
-from service.text.detector import Detector
+from service.registry.model_info import untranslated
+from service.text.detector import NO_LANGUAGE, Detector
+from service.text.languages import closeness
 from service.translation.pipeline import INLINE_CHARACTERS, Pipeline
-from service.translation.routes import NOWHERE, Route, Routes, legs_of, routes_of, source_languages
+from service.translation.routes import NOWHERE, Route, Routes, all_languages, find_route, legs_of, routes_of
+from service.translation.source_language import Judged, judge
 
+_Result = TypeVar("_Result")
 Translate: TypeAlias = Callable[[TranslationRequest, Call], Awaitable[TranslationResult]]
 
 _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
@@ -57,6 +64,8 @@ class Router:
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
         """Return one translation per text, in order; raises as `Pipeline.translate`."""
+        if request.allows_same_language and (info := self._of_same_language(request, call)):
+            return await self.pipeline.translate(request, call, partial(self._leave_all, info))
         if routes := self._routes(request, call):
             return await self.pipeline.translate(request, call, partial(self._translate_admitted, routes))
         return await self.pipeline.translate(request, call)
@@ -77,11 +86,29 @@ class Router:
             self.pipeline.resolve(request, call)
 
     async def detect(self, texts: Sequence[str], call: Call) -> list[DetectedLanguage]:
-        """Return the language of each text, among the source languages of the models that the caller may use.
+        """Return the language of each text, among those of the models that the caller may use.
 
         Raises:
             InvalidInput, Overloaded, Unavailable: as for translating; also if one text is too long.
         """
+        languages = all_languages(self.infos(call))
+        return await self._read_admitted(texts, call, languages, lambda text: self._detector.detect(text, languages))
+
+    async def judge(self, text: str, target_language: str, call: Call) -> Judged:
+        """Return what a text is taken to be written in whose caller names no language of it; raises as `detect`."""
+        request = TranslationRequest(texts=(text,), target_language=target_language)
+        routes = self._routes(request, call)
+        if not routes:
+            return Judged(NO_LANGUAGE)
+        sources, target = tuple(routes), _target_of(request, routes)
+        (judged,) = await self._read_admitted(
+            (text,), call, sources, lambda text: judge(text, sources, target, self._detector)
+        )
+        return judged
+
+    async def _read_admitted(
+        self, texts: Sequence[str], call: Call, languages: Sequence[str], read: Callable[[str], _Result]
+    ) -> list[_Result]:
         call.texts = len(texts)
         admission = self.pipeline.admission
         with admission.admit(call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller) as permit:
@@ -89,11 +116,10 @@ class Router:
             limit = self.pipeline.limits.max_characters
             for index, text in enumerate(texts):
                 if len(text) > limit:
-                    message = f"has {len(text)} characters, at most {limit} are accepted"
-                    raise TooLong(message, field=f"texts[{index}]", index=index)
-            detected = await self._detect(texts, source_languages(self.infos(call)))
+                    raise _too_long(text, index, limit)
+            results = await self._read_each(texts, languages, read)
         call.finished_texts = len(texts)
-        return detected
+        return results
 
     def _routes(self, request: TranslationRequest, call: Call) -> Routes:
         if request.model is not None and not self._has_languages(request.model):
@@ -128,24 +154,27 @@ class Router:
         if request.source_language:
             (route,) = routes.values()
             return await _follow(route, request, call, translate, self.pipeline)
-        detected = await self._detect(request.texts, tuple(routes))
-        usual = next((found.language for found in detected if found.language), next(iter(routes)))
-        groups: dict[str, list[int]] = {}  # places of the texts, by language
-        for index, found in enumerate(detected):
-            groups.setdefault(found.language or usual, []).append(index)
-        if len(groups) == 1:
-            result = await _follow(routes[next(iter(groups))], request, call, translate, self.pipeline)
+        judged = await self._judge(request, routes)
+        usual = next((one.source for one in judged if one.source), next(iter(routes)))
+        groups: dict[str, list[int]] = {}  # places of the texts, by language; of those that stay, under none
+        for index, one in enumerate(judged):
+            groups.setdefault("" if one.stays else one.source or usual, []).append(index)
+        if len(groups) > 1:
+            result = await self._follow_groups(groups, judged, routes, request, call, translate)
+        elif "" in groups:
+            result = self._leave(groups[""], judged, routes[usual], request, call)
         else:
-            result = await self._follow_groups(groups, routes, request, call, translate)
+            result = await _follow(routes[next(iter(groups))], request, call, translate, self.pipeline)
         translations = [
-            replace(translation, detected_language=found.language, detection_confidence=found.confidence)
-            for translation, found in zip(result.translations, detected, strict=True)
+            replace(translation, detected_language=one.found.language, detection_confidence=one.found.confidence)
+            for translation, one in zip(result.translations, judged, strict=True)
         ]
         return replace(result, translations=translations)
 
     async def _follow_groups(
         self,
         groups: Mapping[str, Sequence[int]],
+        judged: Sequence[Judged],
         routes: Routes,
         request: TranslationRequest,
         call: Call,
@@ -154,6 +183,8 @@ class Router:
         """Translate the groups at the same time; the first error ends them all."""
 
         async def follow(language: str, places: Sequence[int]) -> TranslationResult:
+            if not language:
+                return self._leave(places, judged, routes[next(filter(None, groups))], request, call)
             part = call.part(len(places))
             try:
                 return await _follow(routes[language], _only(request, places), part, translate, self.pipeline)
@@ -162,24 +193,106 @@ class Router:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(follow(language, places)) for language, places in groups.items()]
+                running = {key: tasks.create_task(follow(key, places)) for key, places in groups.items()}
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        result = _merge(list(groups.values()), [task.result() for task in running])
+        answers = [task.result() for key, task in running.items() if key]
+        result = _merge(list(groups.values()), [task.result() for task in running.values()], answers)
         call.use_models(result.model)
         return result
 
-    async def _detect(self, texts: Sequence[str], languages: Sequence[str]) -> list[DetectedLanguage]:
-        def detect() -> list[DetectedLanguage]:
-            return [self._detector.detect(text, languages) for text in texts]
+    def _leave(
+        self, places: Sequence[int], judged: Sequence[Judged], route: Route, request: TranslationRequest, call: Call
+    ) -> TranslationResult:
+        """Return the texts at these places as they are, in the name of the model that would have translated them."""
+        part, asked = call.part(len(places)), _only(request, places)
+        for leg in legs_of(asked, route):  # an option that the model refuses is refused here, too
+            self.pipeline.resolve(leg, part)
+        target = route[-1].target_language
+        translations = [
+            left_as_it_is(text, judged[index].found.language if judged[index].found.language != target else None)
+            for index, text in zip(places, asked.texts, strict=True)
+        ]
+        result = TranslationResult(translations=translations, model=part.model, model_version=route[-1].version)
+        self._count_left(asked, result, part)
+        call.join(part)
+        return result
 
+    async def _leave_all(
+        self, info: ModelInfo, request: TranslationRequest, call: Call, permit: Permit
+    ) -> TranslationResult:
+        """Return texts that their caller says to be in the target language as they are, in the name of this model."""
+        permit.take_characters(sum(map(len, request.texts)))
+        limit = self.pipeline.limits.max_characters
+        translations = [
+            left_as_it_is(text) if len(text) <= limit else Translation(error=_too_long(text, index, limit))
+            for index, text in enumerate(request.texts)
+        ]
+        call.use_model(info.name)
+        result = TranslationResult(translations=translations, model=info.name, model_version=info.version)
+        self._count_left(request, result, call)
+        return result
+
+    def _count_left(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
+        call.finished_texts = len(request.texts)
+        self.pipeline.account.translated(request, result, call)
+
+    def _of_same_language(self, request: TranslationRequest, call: Call) -> ModelInfo | None:
+        """Return a model that knows the language, if source and target are one that no model translates to itself."""
+        source, target = request.source_language, request.target_language
+        infos = self.infos(call)
+        if not source or closeness(source, target) is None or find_route(infos, source, target):
+            return None
+        for info in infos:
+            if any(closeness(target, one) is not None for one in (*info.source_languages, *info.target_languages)):
+                return info
+        return None
+
+    async def _judge(self, request: TranslationRequest, routes: Routes) -> list[Judged]:
+        """Return what each text is taken to be written in; one that is too long, or has a prefix, never stays."""
+        sources, target = tuple(routes), _target_of(request, routes)
+        judged = await self._read_each(
+            request.texts, sources, lambda text: judge(text, sources, target, self._detector)
+        )
+        limit, prefixes = self.pipeline.limits.max_characters, request.target_prefixes
+        return [
+            one._replace(stays=False) if one.stays and (len(text) > limit or any(prefixes[index : index + 1])) else one
+            for index, (text, one) in enumerate(zip(request.texts, judged, strict=True))
+        ]
+
+    async def _read_each(
+        self, texts: Sequence[str], languages: Sequence[str], read: Callable[[str], _Result]
+    ) -> list[_Result]:
+        """Return what `read` says of each text, once the detector can read it."""
         loop = asyncio.get_running_loop()
         if self._detector.needs_model(languages):
             async with self._loading:
                 await loop.run_in_executor(self._executor, self._detector.load)
         if sum(map(len, texts)) > INLINE_CHARACTERS:
-            return await loop.run_in_executor(self._executor, detect)
-        return detect()
+            return await loop.run_in_executor(self._executor, lambda: [read(text) for text in texts])
+        return [read(text) for text in texts]
+
+
+def _target_of(request: TranslationRequest, routes: Routes) -> str:
+    """Return the language that all routes lead to, as the models call it; empty: each has its own."""
+    return next(iter(routes.values()))[-1].target_language if request.target_language else ""
+
+
+def left_as_it_is(text: str, language: str | None = None) -> Translation:
+    """Return the translation that is the text: with a warning if it is in a language (empty: unknown) of no model."""
+    hypotheses, whole = (untranslated(text),), Span(0, len(text))
+    if language is None:
+        return Translation(hypotheses=hypotheses)
+    name = f"the language {language}" if language else "a language"
+    message = f"the text is in {name} that no model here translates from"
+    warning = TextWarning(WarningKind.NOT_TRANSLATED, message, whole)
+    segment = TranslatedSegment(source=whole, target=whole, hypotheses=hypotheses, warnings=(warning,))
+    return Translation(hypotheses=hypotheses, segments=(segment,))
+
+
+def _too_long(text: str, index: int, limit: int) -> TooLong:
+    message = f"has {len(text)} characters, at most {limit} are accepted"
+    return TooLong(message, field=f"texts[{index}]", index=index)
 
 
 async def _follow(
@@ -251,17 +364,25 @@ def _only(request: TranslationRequest, places: Sequence[int]) -> TranslationRequ
     )
 
 
-def _merge(groups: Sequence[Sequence[int]], results: Sequence[TranslationResult]) -> TranslationResult:
-    """Return the results of groups of texts as one, each translation at the place of its text."""
+def _merge(
+    groups: Sequence[Sequence[int]], results: Sequence[TranslationResult], answers: Sequence[TranslationResult]
+) -> TranslationResult:
+    """Return the results of groups of texts as one, each translation at the place of its text.
+
+    Args:
+        groups: places of the texts of each result.
+        results: of all groups.
+        answers: those of models.
+    """
     translations = {
         index: translation
         for places, result in zip(groups, results, strict=True)
         for index, translation in zip(places, result.translations, strict=True)
     }
-    versions = {result.model: result.model_version for result in results}
+    versions = {result.model: result.model_version for result in answers}
     return TranslationResult(
         translations=[translations[index] for index in range(len(translations))],
         model=",".join(versions),
         model_version=",".join(versions.values()),
-        beam_size=min(result.beam_size for result in results),
+        beam_size=min(result.beam_size for result in answers),
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from service.call import Call
 from service.errors import DragomanError
-from service.records import DetectedLanguage, Span, TextFormat, Translation, TranslationRequest, TranslationResult
+from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.text.document import Segment
 from service.text.sentences import split
 from service.text.spans import Alphabet, find_spans
@@ -18,11 +18,6 @@ from service.translation.routing import Router
 MAX_AT_ONCE = 8  # sentences of one text that are in the queue or in the batch
 
 _ANY_CHARACTER = Alphabet(lambda character: character)
-
-
-async def detect(text: str, router: Router, call: Call) -> DetectedLanguage:
-    """Return the language of a text, among those that there are models for; raises as `Router.detect`."""
-    return (await router.detect([text], call))[0]
 
 
 def sentences_of(text: str, language: str, text_format: TextFormat) -> tuple[Span, ...]:

@@ -93,6 +93,19 @@ def test_language_is_detected_and_html_stays_whole(server):
     assert translated["text"] == "<p>Hi <b>you</b>.</p><p>Ok.</p>"
 
 
+def test_text_that_needs_or_gets_no_translation_is_shown_as_it_is(server):
+    for text, language, num_warnings in (
+        ("Die Katze schläft. Der Hund bellt laut.", "de", 0),
+        ("El perro ladra en la calle. Hace mucho calor hoy.", "es", 1),
+    ):
+        first, one, other, end = lines_of(post(server.http_port, "/console/translate", text=text, target="de"))
+
+        assert (first["language"], first["detected"]["language"], len(first["sentences"])) == (language, language, 2)
+        assert [one["text"], other["text"]] == [text[begin:end] for begin, end in first["sentences"]]
+        assert sum(len(segment["warnings"]) for segment in one["segments"]) == num_warnings
+        assert end["model"] == ""
+
+
 async def test_page_that_asks_for_something_else_frees_the_rows(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     text = " ".join(["A sentence of many letters that takes its time."] * 3)

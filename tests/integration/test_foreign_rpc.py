@@ -95,6 +95,15 @@ class TestGoogle:
         assert answer.translations[0].model.endswith("general/nmt")
         assert [(one.language_code, one.confidence > 0.5) for one in detected.languages] == [("de", True)]
 
+    async def test_text_in_the_target_language_comes_back_with_its_language(self, server):
+        async with calling(server.address) as calls:
+            answer = await translated(calls, GERMAN, "Il treno è in ritardo di nuovo.")
+            same = await failure(translated(calls, GERMAN, source_language_code="de"))
+
+        assert [item.translated_text for item in answer.translations] == [GERMAN, "Il treno è in ritardo di nuovo."]
+        assert [item.detected_language_code for item in answer.translations] == ["de", "it"]
+        assert same.code() is Code.NOT_FOUND
+
     async def test_glossary_is_used_and_named_in_the_answer(self, server):
         async with calling(server.address) as calls:
             answer = await translated(

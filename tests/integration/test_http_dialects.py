@@ -60,10 +60,40 @@ class TestLibreTranslate:
         assert [found["language"] for found in many["detectedLanguage"]] == ["en", "de"]
         assert all(50 < found["confidence"] <= 100 for found in many["detectedLanguage"])
 
-    def test_language_is_beyond_doubt_where_only_one_is_possible(self, server):
-        answer = post(server.http_port, "/translate", q=ENGLISH, source="auto", target="de").json()
+    def test_certainty_is_what_was_measured_where_only_one_language_is_possible(self, server):
+        sure, unsure, nothing = (
+            post(server.http_port, "/translate", q=text, source="auto", target="he").json()["detectedLanguage"]
+            for text in (ENGLISH, "Hotel", "42")
+        )
 
-        assert answer["detectedLanguage"] == {"confidence": 100.0, "language": "en"}
+        assert sure["language"] == "en"
+        assert 95 < sure["confidence"] < 100
+        assert 0 < unsure["confidence"] < 95
+        assert nothing == {"confidence": 0.0, "language": "de"}
+
+    def test_text_in_the_target_language_comes_back_as_it_is(self, server):
+        other = "Il treno è in ritardo di nuovo."
+        one = post(server.http_port, "/translate", q=GERMAN, source="auto", target="de").json()
+        many = post(server.http_port, "/translate", q=[GERMAN, ENGLISH, other], target="de", alternatives=1).json()
+
+        assert (one["translatedText"], one["detectedLanguage"]["language"]) == (GERMAN, "de")
+        assert 95 < one["detectedLanguage"]["confidence"] < 100
+        assert many["translatedText"] == [GERMAN, ENGLISH, other]
+        assert [found["language"] for found in many["detectedLanguage"]] == ["de", "en", "it"]
+        assert [len(texts) for texts in many["alternatives"]] == [0, 1, 0]
+
+    @pytest.mark.parametrize(("source", "target"), [("en", "en"), ("de", "de-AT"), ("he", "iw")])
+    def test_source_that_is_the_target_gives_the_text_back(self, server, source, target):
+        answer = post(server.http_port, "/translate", q=GERMAN, source=source, target=target)
+
+        assert (answer.status, answer.json()) == (200, {"translatedText": GERMAN})
+
+    def test_file_in_the_target_language_comes_back_as_it_is(self, server):
+        content = f"{GERMAN}\n\n{ENGLISH}\n".encode()
+        answer = post_multipart(server.http_port, "/translate_file", [("target", "de")], ("a.txt", content))
+        url = urlsplit(answer.json()["translatedFileUrl"])
+
+        assert ask(url.port or 0, "GET", url.path).body == content
 
     def test_forms_say_the_same_as_json(self, server):
         fields = [("q", "déjà vu\r\nok"), ("source", "en"), ("target", "de"), ("format", "text"), ("api_key", "")]
@@ -167,6 +197,17 @@ class TestLibreTranslate:
 
 
 class TestDeepL:
+    def test_text_in_the_target_language_comes_back_with_its_language(self, server):
+        texts = [GERMAN, ENGLISH, "Il treno è in ritardo di nuovo."]
+        answer = post(server.http_port, "/v2/translate", text=texts, target_lang="DE").json()
+        same = post(server.http_port, "/v2/translate", text=[ENGLISH], source_lang="EN", target_lang="EN-GB").json()
+
+        assert [one["text"] for one in answer["translations"]] == texts
+        assert [one["detected_source_language"] for one in answer["translations"]] == ["DE", "EN", "IT"]
+        assert same["translations"] == [
+            {"detected_source_language": "EN", "text": ENGLISH, "billed_characters": len(ENGLISH)}
+        ]
+
     def test_texts_come_back_in_order_with_language_and_characters(self, server):
         answer = post(server.http_port, "/v2/translate", text=[ENGLISH, GERMAN, ""], target_lang="HE").json()
 

@@ -108,6 +108,34 @@ async def test_streams_take_the_same_ways(server):
     await everywhere(server, check)
 
 
+async def test_texts_that_need_or_get_no_translation_come_back_as_they_are(server):
+    async def check(calls: Calls) -> None:
+        spanish = "El perro ladra en la calle otra vez."
+        answer = await calls.translate(GERMAN, ENGLISH, spanish, target_language="de")
+        german, english, other = answer.translations
+
+        assert [item.hypotheses[0].text for item in answer.translations] == [GERMAN, ENGLISH, spanish]
+        assert [item.detected_language for item in answer.translations] == ["de", "en", "es"]
+        assert 0.95 <= german.detection_confidence < 1.0
+        assert (german.source_tokens, len(german.segments), len(german.warnings)) == (0, 0, 0)
+        assert english.source_tokens > 0
+        assert [warning.kind for warning in other.warnings] == [pb.WARNING_KIND_NOT_TRANSLATED]
+        assert await code_of(calls.translate(GERMAN, source_language="de", target_language="de")) is (
+            grpc.StatusCode.NOT_FOUND
+        )
+
+    await everywhere(server, check)
+
+
+def test_stream_leaves_texts_as_they_are(server):
+    texts = [GERMAN, ENGLISH, "Die Tür ist offen, und es regnet."]
+    with Client(server.address) as client:
+        found = dict(client.translate_stream(texts, target_language="de"))
+
+    assert [found[place].detected_language for place in range(3)] == ["de", "en", "de"]
+    assert [found[place].source_tokens > 0 for place in range(3)] == [False, True, False]
+
+
 async def test_detect_language(server):
     async def check(calls: Calls) -> None:
         assert await detected(calls, FRENCH, ENGLISH, "Il gatto dorme in cucina.", "42") == ["fr", "en", "it", ""]

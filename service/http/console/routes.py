@@ -28,9 +28,10 @@ from service.http.languages import offered
 from service.http.whole_server import WholeServer
 from service.records import TextFormat, TranslateOptions, TranslationRequest
 from service.scores import ScorePair, ScoreRequest
-from service.translation.routing import Router
+from service.text.languages import closeness
+from service.translation.routing import Router, left_as_it_is
 from service.translation.scoring import score
-from service.translation.sentence_stream import detect, sentences_of, translate_sentences
+from service.translation.sentence_stream import sentences_of, translate_sentences
 
 NUM_ALTERNATIVES = 6
 DIALECT = Dialect(name="console", text_field="text")
@@ -119,15 +120,21 @@ class Console:
         limit = self._router.pipeline.limits.max_characters
         if len(text.text) > limit:
             raise TooLong(f"has {len(text.text)} characters, at most {limit} are accepted", field="text", index=0)
-        language, detected = text.source, None
+        language, detected, stays = text.source, None, False
         if not language:
-            found = await detect(text.text, self._router, call)
-            language, detected = found.language, found._asdict()
+            judged = await self._router.judge(text.text, text.target, call)
+            detected, stays = judged.found._asdict(), judged.stays
+            language = judged.found.language if stays else judged.source
         spans = await asyncio.to_thread(sentences_of, text.text, language, text.format)
         yield line({"language": language, "detected": detected, "sentences": spans})
         known = set(text.known) if text.known_language == language else set()
         wanted = list(dict.fromkeys(text.text[begin:end] for begin, end in spans))
         wanted = [sentence for sentence in wanted if sentence not in known]
+        if stays:
+            other = None if closeness(language, text.target) is not None else language
+            for sentence in wanted:
+                yield line({"sentence": sentence, **describe_translation(left_as_it_is(sentence, other))})
+            wanted = []
         request = replace(_request(text, asked, language), format=text.format, return_alignments=True)
         models = dict[str, str]()
         async with aclosing(translate_sentences(wanted, request, self._router, call)) as results:

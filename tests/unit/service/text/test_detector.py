@@ -121,7 +121,7 @@ def test_language_that_nobody_knows_is_never_the_answer(detector):
     assert detector.detect("Guten Morgen", ["a", "b"]) == NO_LANGUAGE
 
 
-def test_a_single_language_needs_no_model():
+def test_short_text_in_a_script_of_one_language_needs_no_model():
     detector = Detector()
     detector.load = None  # type: ignore[assignment, method-assign]
 
@@ -129,12 +129,77 @@ def test_a_single_language_needs_no_model():
     assert detector.detect("17", ["en"]) == NO_LANGUAGE
 
 
-@pytest.mark.parametrize(
-    ("languages", "needed"),
-    [(["en"], False), (["en", "ru"], False), (["en", "de"], True), (["ja", "zh"], True), ([], False)],
+OTHERS = (
+    "fr:Le temps est beau aujourd'hui, nous allons à la plage.|fr:Merci beaucoup pour votre aide|"
+    "it:La tua password non è corretta|es:¿Dónde está la parada del autobús?|nl:Het weer is mooi en we gaan fietsen.|"
+    "pl:Kot śpi na kanapie, a pies w kuchni.|tr:Kedi bahçede uyuyor, köpek mutfakta.|la:Lorem ipsum dolor sit amet|"
+    "sv:Vädret är fint och vi åker till sjön.|fi:Kissa nukkuu sohvalla ja koira keittiössä."
 )
-def test_model_is_needed_where_two_languages_share_letters(languages, needed):
-    assert Detector().needs_model(languages) is needed
+FOREIGN_SCRIPTS = (
+    "ru:Погода сегодня хорошая.|el:Καλημέρα σε όλους|ja:今日は天気がいいです。|ko:오늘은 날씨가 좋아요.|he:שלום עולם"
+)
+
+
+@pytest.mark.parametrize("told", [*OTHERS.split("|"), *FOREIGN_SCRIPTS.split("|")])
+def test_text_is_plainly_in_another_language(detector, told):
+    language, text = told.split(":", 1)
+
+    reading = detector.read(text, ["en", "de"])
+
+    assert reading.other is not None
+    assert 0.2 < reading.other.confidence <= 1.0
+    assert language in {reading.other.language, "sv"}  # which py3langid takes for Danish at times
+    assert detector.detect(text, ["en", "de"]) == NO_LANGUAGE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *ENGLISH.split("|"),
+        *GERMAN.split("|"),
+        *("Ciao!", "Bonjour", "Gracias", "Ω", "Kalinka", "Giovanni Rossi", "Tokyo", "Señor", "S'il vous plaît", "OK"),
+        "Haut ass d'Wieder schéin a mir ginn un de Séi.",  # Luxembourgish, whose readers know German
+        "Hüt isch s Wätter schön und mir gönd a See.",
+        "How far, my broda? Wetin dey happen for market today?",
+    ],
+)
+def test_text_that_may_be_in_one_of_the_languages_is_not_plainly_in_another(detector, text):
+    assert detector.read(text, ["en", "de"]).other is None
+
+
+@pytest.mark.parametrize(
+    ("text", "languages"),
+    [
+        ("Været er fint i dag og vi skal til sjøen.", ["en", "da"]),
+        ("O gato dorme no sofá e o cão na cozinha.", ["en", "gl"]),
+        ("Danas je lijepo vrijeme i idemo na jezero.", ["en", "sr-Latn"]),
+        ("Le temps est beau aujourd'hui, nous allons à la plage.", ["en", "a"]),  # which nobody knows: it may be that
+    ],
+)
+def test_neighbours_and_unknown_languages_are_not_plainly_another(detector, text, languages):
+    assert detector.read(text, languages).other is None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<script>if (the) { return of && the; }</script><style>.the { of: to }</style><p>Die Katze schläft.</p>",
+        "<!-- this is what the editor said about it --> Die Katze <code>git commit with the message</code> schläft",
+        "Die Katze schläft im Garten. <script>while (this) { return the.weather + is.nice; }",
+    ],
+)
+def test_scripts_code_and_comments_are_no_language(detector, page):
+    assert detector.detect(page, ["en", "de"]).language == "de"
+
+
+def test_parts_of_a_text_are_read_from_beginning_to_end(detector):
+    text = " ".join(["The cat sleeps in the garden."] * 20 + ["Die Katze schläft im Garten."] * 20)
+
+    languages = [reading.found.language for reading in detector.read_parts(text, ["en", "de"])]
+
+    assert (languages[0], languages[-1]) == ("en", "de")
+    assert detector.read_parts("The cat sleeps in the garden.", ["en", "de"]) == []
+    assert len(detector.read_parts(text * 100, ["en", "de"])) <= 32
 
 
 def test_model_that_is_loaded_is_not_needed_again(detector):
@@ -144,10 +209,17 @@ def test_model_that_is_loaded_is_not_needed_again(detector):
 
 
 @pytest.mark.parametrize(
-    "text", ["\ud800 lone", "a@" * 9_000, "<" * 9_000, "&" * 9_000, "%(" * 9_000, "\x00", "ﷺ" * 50]
+    "text",
+    [
+        "\ud800 lone",
+        *(odd * 9_000 for odd in ("a@", "<", "&", "%(", "<script>", "<!--", "<pre ", "</pre>")),
+        "\x00",
+        "ﷺ" * 50,
+    ],
 )
 def test_odd_text_is_no_error(detector, text):
     detector.detect(text, ["en", "de", "ar"])
+    detector.read_parts(text, ["en", "de", "ar"])
 
 
 @pytest.mark.parametrize(

@@ -159,8 +159,8 @@ class TestDetection:
         ("wanted", "model"),
         [
             ({"model": "en_de"}, "en_de"),
+            ({"model": "en_de", "target_language": "de"}, "en_de"),
             ({"source_language": "en-US"}, "en_de"),
-            ({"target_language": "de"}, "en_de"),  # no other model translates to it
         ],
     )
     async def test_nothing_is_detected_where_the_request_says_which_model(self, two, wanted, model):
@@ -171,12 +171,11 @@ class TestDetection:
         assert (result.model, result.translations[0].detected_language) == (model, "")
         assert two.pipeline.seen[0].texts == (GERMAN,)
 
-    async def test_server_with_one_source_language_never_loads_the_detector(self, monkeypatch):
+    async def test_nothing_is_detected_where_one_source_language_and_no_target_is_meant(self, monkeypatch):
         monkeypatch.setattr(detector.Detector, "load", None)
         setup = Setup("en_de", "en-GB_fr")
 
         assert (await setup.translate(GERMAN)).model == "en_de"
-        assert await setup.router.detect([GERMAN], setup.call) == [("en", 1.0)]
 
     async def test_models_that_the_caller_may_not_use_are_not_there(self, two):
         two.call = new_call(frozenset({"de_en"}))
@@ -246,6 +245,85 @@ class TestDetection:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert two.pipeline.admission.characters == 0
+
+
+class TestWhatStays:
+    """Texts in the target language, or in one of no model, come back as they are."""
+
+    async def test_text_in_the_target_language_comes_back_with_what_was_measured(self, two):
+        result = await two.translate(GERMAN, target_language="de-AT")
+
+        (translation,) = result.translations
+        assert (translation.text, translation.detected_language) == (GERMAN, "de")
+        assert 0.95 <= translation.detection_confidence < 1.0
+        assert (translation.source_tokens, translation.segments, translation.warnings) == (0, (), ())
+        assert (result.model, result.model_version, two.call.model) == ("en_de", "1", "en_de")
+        assert (two.pipeline.seen, two.call.finished_texts) == ([], 1)
+
+    async def test_each_text_of_a_list_is_judged_by_itself(self, two):
+        texts = (GERMAN, ENGLISH, "42", "Die Tür ist offen.", "Le chat dort sur le canapé.")
+
+        result = await two.translate(*texts, target_language="de")
+
+        assert texts_of(result) == [GERMAN, f"en_de({ENGLISH})", "en_de(42)", *texts[3:]]
+        assert [one.detected_language for one in result.translations] == ["de", "en", "", "de", "fr"]
+        assert (result.model, result.model_version, result.beam_size) == ("en_de", "ven_de", 4)
+        assert (two.call.texts, two.call.finished_texts, two.call.model) == (5, 5, "en_de")
+
+    async def test_text_in_a_language_of_no_model_comes_back_with_a_warning(self, two):
+        text = "Il treno è in ritardo di nuovo."
+        for wanted in ({"target_language": "de"}, {}):
+            (translation,) = (await two.translate(text, **wanted)).translations
+
+            (warning,) = translation.warnings
+            assert (translation.text, translation.detected_language) == (text, "it")
+            assert (warning.kind, warning.source) == (WarningKind.NOT_TRANSLATED, Span(0, len(text)))
+            assert "the language it" in warning.message
+
+    async def test_what_stays_is_usage(self, two):
+        await two.translate(GERMAN, ENGLISH, target_language="de")
+
+        usage = two.usage()
+        assert (usage.texts, usage.characters, usage.source_tokens) == (2, len(GERMAN + ENGLISH), 3)
+
+    async def test_text_with_a_prefix_or_over_the_limit_is_never_left(self, two):
+        long_text = "Das ist ein Text. " * 10
+        result = await two.translate(GERMAN, long_text, target_language="de", target_prefixes=("Die", ""))
+
+        assert texts_of(result) == [f"en_de({GERMAN})", f"en_de({long_text})"]
+
+    async def test_wrong_option_is_refused_for_texts_that_stay(self, two):
+        with pytest.raises(InvalidInput, match="beam_size is 99"):
+            await two.translate(GERMAN, target_language="de", options=TranslateOptions(beam_size=99))
+
+    async def test_text_of_a_stream_stays_as_well(self, two):
+        async def translate(request: TranslationRequest, call: Call) -> TranslationResult:
+            raise AssertionError(request)
+
+        request = TranslationRequest(texts=(GERMAN,), target_language="de")
+
+        assert texts_of(await two.router.route(request, two.call, translate)) == [GERMAN]
+
+    @pytest.mark.parametrize(("source", "target"), [("de", "de"), ("de-AT", "de"), ("en-US", "en-GB")])
+    async def test_source_that_is_the_target_gives_the_text_back_where_that_is_allowed(self, two, source, target):
+        wanted: dict[str, Any] = {"source_language": source, "target_language": target}
+
+        result = await two.translate(GERMAN, "x" * 101, **wanted, allows_same_language=True)
+
+        assert result.translations[0].text == GERMAN
+        assert isinstance(result.translations[1].error, TooLong)
+        assert (two.call.finished_texts, two.usage().characters) == (2, len(GERMAN))
+        with pytest.raises(NotFound):
+            await two.translate(GERMAN, **wanted)
+
+    async def test_language_that_no_model_knows_is_not_there_even_for_itself(self, two):
+        with pytest.raises(NotFound):
+            await two.translate("x", source_language="fr", target_language="fr", allows_same_language=True)
+
+    async def test_judgement_is_there_without_a_translation(self, two):
+        assert (await two.router.judge(GERMAN, "de", two.call)).stays
+        assert (await two.router.judge(GERMAN, "en", two.call)).source == "de"
+        assert not (await two.router.judge(GERMAN, "fr", two.call)).stays
 
 
 class TestPivot:
@@ -375,7 +453,8 @@ class TestDetectLanguage:
 
         assert [one.language for one in found] == ["fr", "en", ""]
         assert (pivot.call.texts, pivot.call.finished_texts, pivot.pipeline.admission.requests) == (3, 3, 0)
-        assert (await pivot.router.detect([FRENCH], new_call(frozenset({"en_de"}))))[0].language == "en"
+        assert (await pivot.router.detect([GERMAN], pivot.call))[0].language == "de"
+        assert (await pivot.router.detect(["Le chat dort sur le canapé."], new_call(frozenset({"en_de"})))) == [("", 0)]
         assert (await pivot.router.detect([FRENCH], new_call(frozenset())))[0].language == ""
 
     @pytest.mark.parametrize(
