@@ -6,7 +6,7 @@ import pytest
 
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, Term, TranslateOptions, TranslationRequest
-from service.translation.routes import find_route, legs_of, routes_of, source_languages
+from service.translation.routes import all_languages, find_route, legs_of, routes_of, source_languages
 from tests.fakes.model_info import model_info
 
 
@@ -49,8 +49,8 @@ def test_route_of_a_pair(pairs, source, target, route):
         ("fr_en en_de", "", "de", {"fr": "fr_en en_de", "en": "en_de"}),
         ("fr_en en_de", "fr", "de", {"fr": "fr_en en_de"}),
         ("fr_en en_de", "", "", {"fr": "fr_en", "en": "en_de"}),
+        ("en_de de_en", "", "de", {"en": "en_de"}),  # a text may be German already
         # Plainly one model, or none.
-        ("en_de de_en", "", "de", {}),
         ("en_de de_en", "en", "de", {}),
         ("en_de en-GB_fr", "", "", {}),
         ("en_de", "", "", {}),
@@ -67,6 +67,10 @@ def test_languages_that_serve_for_each_other_are_one():
     models = infos("en_de", "de_en", "en-US_fr", "de-CH_fr", "zh-Hans_en", "zh-Hant_en")
 
     assert source_languages(models) == ["en", "de", "zh-Hans", "zh-Hant"]
+
+
+def test_all_languages_are_those_from_which_models_translate_and_then_the_others():
+    assert all_languages(infos("fr_en-GB", "en_de", "en-US_it")) == ["fr", "en", "de", "it"]
 
 
 class TestLegs:
