@@ -20,6 +20,8 @@ DEV := .venv-dev
 DOCS := .venv-docs
 CLIENTS := .venv-clients
 BROWSER := .venv-browser
+GPU := .venv-gpu
+COUNTED := build/gpu-counted
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests deploy
@@ -31,7 +33,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients try-console bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -89,6 +91,13 @@ try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate, DeepL, G
 
 try-console: $(BROWSER)/.stamp  ## The console in Chromium (apt install chromium): tests and, in build/console, its pictures; 2 minutes
 	$(BROWSER)/bin/python -m pytest -q tests/browser $(PYTEST_ARGS)
+
+test-gpu-counted: $(GPU)/.stamp build/gpu-models/en-de/manifest.json  ## The engine for GPUs on one that only counts, without a GPU: launches, copies, plans a step; needs g++, 255 MB of packages
+	$(GPU)/bin/python -m tests.gpu_counted.build $(COUNTED)/lib --cuda $(COUNTED)/cuda/nvidia/cu13/include \
+		--provider $$($(GPU)/bin/python -c 'import onnxruntime, pathlib; print(pathlib.Path(onnxruntime.__file__).parent)')/capi/libonnxruntime_providers_cuda.so
+	rm -f $(COUNTED)/counters
+	LD_LIBRARY_PATH=$(CURDIR)/$(COUNTED)/lib COUNTED_GPU_FILE=$(CURDIR)/$(COUNTED)/counters GPU_BUNDLE=$(CURDIR)/build/gpu-models/en-de \
+		$(GPU)/bin/python -m pytest tests/gpu_counted tests/gpu -k "not translations and not tokens" $(PYTEST_ARGS)
 
 bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
@@ -193,6 +202,16 @@ $(BROWSER)/.stamp: pyproject.toml constraints.txt
 	@test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
 	@$(BROWSER)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
 	@$(BROWSER)/bin/python -m pip install -qq --constraint constraints.txt -e '.[cpu,documents]' --group browser
+	@touch $@
+
+# ONNX Runtime for GPUs without CUDA: its place is taken by tests/gpu_counted, which needs the headers alone.
+$(GPU)/.stamp: pyproject.toml constraints.txt
+	@echo "setting up $(GPU)"
+	@$(CHECK_PYTHON)
+	@test -x $(GPU)/bin/python || $(PYTHON) -m venv $(GPU)
+	@$(GPU)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(GPU)/bin/python -m pip install -qq --constraint constraints.txt -e . --group gpu-counted
+	@$(GPU)/bin/python -m pip install -qq --no-deps --upgrade --target $(COUNTED)/cuda 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
 	@touch $@
 
 clean:  ## Remove builds and caches; the environments stay

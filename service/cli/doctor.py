@@ -20,6 +20,7 @@ from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
+from service.engine.cuda.device import probe
 from service.engine.job import FinishReason
 from service.errors import DragomanError
 from service.extras import how_to_install
@@ -97,6 +98,7 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", check_python),
         ("onnxruntime", check_runtime),
+        *([("device", partial(check_device, settings.engine.device))] if settings.engine.device != "cpu" else []),
         ("instructions", lambda: check_instructions(cpu_flags())),
         ("threads", check_threads),
         ("open files", check_open_files),
@@ -153,6 +155,16 @@ def check_runtime() -> Finding:
         detail = f"{onnxruntime.__version__}, with CUDA for models that have fp16 graphs"
         return Finding(Level.PASS, "onnxruntime", detail)
     return Finding(Level.PASS, "onnxruntime", f"{onnxruntime.__version__}, on the CPU")
+
+
+def check_device(setting: str) -> Finding:
+    """Check that the GPU which `engine.device` asks for can be used."""
+    problem = probe()
+    if not problem:
+        return Finding(Level.PASS, "device", "CUDA works, for models that have fp16 graphs")
+    if setting == "auto":
+        return Finding(Level.WARN, "device", f"the server will use the CPU: {problem}")
+    return Finding(Level.FAIL, "device", f"CUDA cannot be used: {problem}")
 
 
 def check_instructions(flags: frozenset[str]) -> Finding:

@@ -1,11 +1,14 @@
-"""Tests that need a GPU; without one they are skipped, with what is missing as the reason."""
+"""Tests that need a GPU; without one they are skipped, with what is missing as the reason.
 
+GPU_BUNDLE names a bundle with fp32 and fp16 graphs; without it, the included model is exported, which needs PyTorch.
+"""
+
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
-from export.onnx_export import ExportOptions, Samples, export_bundle
-from export.source import ExportSource
 from model.bundle import Bundle, default_bundle_dir
 from service.engine.cuda.session import find_problem
 
@@ -23,6 +26,11 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """en-de with graphs for a GPU and, to compare with, float32 ones."""
+    if given := os.environ.get("GPU_BUNDLE"):
+        return Bundle.load(Path(given))
+    from export.onnx_export import ExportOptions, Samples, export_bundle
+    from export.source import ExportSource
+
     options = ExportOptions(precisions=("fp32", "fp16"), keep_weights=False)
     directory = tmp_path_factory.mktemp("gpu") / "en-de"
     return export_bundle(ExportSource.load(default_bundle_dir()), directory, options, Samples())

@@ -106,23 +106,24 @@ def _nodes(profile: Path) -> list[dict[str, str]]:
 def test_budgets_follow_the_memory_that_is_free(runner):
     wanted = SchedulerConfig(max_rows=1 << 30, max_source_tokens=1 << 30)
 
-    found = runner.fitting(wanted)
+    found = runner.budgets(wanted)
 
     assert 1 < found.max_rows < wanted.max_rows
     assert free_memory() > 0
 
 
-def test_memory_of_a_load_is_given_back(both, jobs):
+def test_the_same_load_again_takes_no_more_memory(both, jobs):
     fresh = CudaRunner.open(EngineSpec(bundle_dir=both.directory, device="cuda"))
-    finish(fresh, jobs)
+    for _ in range(2):  # the second still meets shapes that are new to ONNX Runtime's arena
+        finish(fresh, jobs)
     gc.collect()
-    after_first = free_memory()
+    before = free_memory()
 
     for _ in range(3):
         finish(fresh, jobs)
     gc.collect()
 
-    assert free_memory() >= after_first - (64 << 20)
+    assert free_memory() >= before
 
 
 def test_a_sentence_without_end_stops_at_its_limit(runner):

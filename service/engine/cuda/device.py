@@ -34,11 +34,11 @@ def choose_device(setting: str, *, has_graphs: bool) -> DeviceChoice:
         return DeviceChoice("cpu")
     if not has_graphs:
         return DeviceChoice("cpu", "the model has no fp16 graphs; `python -m export MODEL OTHER --precision fp16`")
-    problem = _probe()
+    problem = probe()
     return DeviceChoice("cpu", problem) if problem else DeviceChoice("cuda")
 
 
-def _probe() -> str:
+def probe() -> str:
     """Return what is wrong with CUDA, found in a process that ends: this one would keep libraries and a context."""
     code = "from service.engine.cuda.session import find_problem; print(find_problem(), end='')"
     try:

@@ -4,6 +4,8 @@ CTranslate2 has no queue for sentences that come one by one, so the best that a 
 many threads as it translates batches at a time, of which each takes what waits when it becomes free.
 """
 
+import ctypes
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -44,8 +46,26 @@ class PeerSetting:
         return f"{threads}, {self.compute_type}, {self.max_batch_size} {self.batch_type}{delay}"
 
 
+def load_cublas() -> None:
+    """Load the cuBLAS of CUDA 12, which CTranslate2's wheel asks for by name and does not bring.
+
+    Raises:
+        RuntimeError: it is neither installed as a package nor found by the system.
+    """
+    packages = [Path(entry) / "nvidia" / "cublas" / "lib" for entry in sys.path]
+    # cuBLASLt first, as cuBLAS asks for it.
+    for name in ("libcublasLt.so.12", "libcublas.so.12"):
+        found = next((str(directory / name) for directory in packages if (directory / name).is_file()), name)
+        try:
+            ctypes.CDLL(found, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise RuntimeError(f"CTranslate2 needs {name} on a GPU: pip install nvidia-cublas-cu12") from error
+
+
 def open_translator(directory: Path, setting: PeerSetting) -> ctranslate2.Translator:
     """Load the model; it quantises the weights itself."""
+    if setting.device == "cuda":
+        load_cublas()
     return ctranslate2.Translator(
         str(directory),
         device=setting.device,

@@ -5,7 +5,8 @@ import importlib.metadata
 import onnxruntime as ort
 import pytest
 
-from service.engine.cuda import device, session
+from service.cli import doctor
+from service.engine.cuda import cudart, device, session
 from service.engine.cuda.device import DeviceChoice, DeviceError, choose_device
 from service.engine.cuda.session import find_problem, require_cuda
 
@@ -14,44 +15,73 @@ def refuse(array: object, device: str) -> None:
     raise RuntimeError("CUDA failure 35: too old")
 
 
-@pytest.mark.parametrize(
-    ("has_provider", "missing", "put", "expected"),
-    [
-        (False, "", None, "pip install 'onnxruntime-gpu[cuda,cudnn]'"),
-        (True, "libcuda.so.1", None, "apt install nvidia-driver"),
-        (True, "libcudnn.so.9", None, "libcudnn.so.9 cannot be loaded; `pip uninstall -y onnxruntime; pip install"),
-        (True, "", refuse, "CUDA failure 35: too old"),
-    ],
-)
-def test_what_is_missing_comes_with_the_command_that_brings_it(monkeypatch, has_provider, missing, put, expected):
-    pretend(monkeypatch, has_provider=has_provider, missing=missing, put=put)
+CASES = [
+    ({"has_provider": False}, "pip install 'onnxruntime-gpu[cuda,cudnn]'"),
+    ({"missing": "libcuda.so.1"}, "apt install nvidia-driver"),
+    ({"missing": "libcudnn.so.9"}, "libcudnn.so.9 cannot be loaded; `pip uninstall -y onnxruntime; pip install"),
+    ({"driver": 12_040}, "the NVIDIA driver is made for CUDA 12.4, 13.0 or newer is needed: driver 580 or newer"),
+    (
+        {"architecture": 70},
+        "no kernels for Some card (sm_70), only for sm_75, sm_80, sm_86, sm_89, sm_90, sm_120",
+    ),
+    ({"architecture": 100}, "no kernels for Some card (sm_100)"),
+    ({"put": refuse}, "CUDA failure 35: too old"),
+]
+
+
+@pytest.mark.parametrize(("machine", "expected"), CASES, ids=[str(machine) for machine, _ in CASES])
+def test_what_is_missing_comes_with_what_helps(monkeypatch, machine, expected):
+    pretend(monkeypatch, **machine)
 
     assert expected in find_problem()
     with pytest.raises(DeviceError, match="device cuda cannot be used"):
         require_cuda()
 
 
-def pretend(monkeypatch, *, has_provider=True, missing="", put=None) -> None:
+@pytest.mark.parametrize("architecture", [75, 80, 86, 87, 89, 90, 120, 121])
+def test_a_card_runs_the_code_of_its_major_version(monkeypatch, architecture):
+    pretend(monkeypatch, architecture=architecture)
+
+    assert find_problem() == ""
+
+
+def pretend(monkeypatch, *, has_provider=True, missing="", put=None, driver=13_000, architecture=90) -> None:
     """As on a machine where this is so."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider"] * has_provider)
     monkeypatch.setattr(ort, "preload_dlls", lambda: None, raising=False)
     monkeypatch.setattr(session, "_loads", lambda library: library != missing)
+    monkeypatch.setattr(cudart, "driver_version", lambda: driver)
+    monkeypatch.setattr(cudart, "compute_capability", lambda: architecture)
+    monkeypatch.setattr(cudart, "card_name", lambda: "Some card")
     monkeypatch.setattr(session, "on_device", put or (lambda array, device: None))
 
 
+@pytest.mark.parametrize(
+    ("setting", "level", "begins"), [("cuda", "fail", "CUDA cannot"), ("auto", "warn", "the server")]
+)
+def test_doctor_says_what_keeps_cuda_from_being_used(monkeypatch, setting, level, begins):
+    monkeypatch.setattr(doctor, "probe", lambda: "no driver")
+
+    finding = doctor.check_device(setting)
+
+    assert (finding.level, finding.subject) == (level, "device")
+    assert finding.detail.startswith(begins)
+    assert finding.detail.endswith("no driver")
+
+
 def test_the_device_that_is_asked_for_is_not_looked_for(monkeypatch):
-    monkeypatch.setattr(device, "_probe", lambda: pytest.fail("looked"))
+    monkeypatch.setattr(device, "probe", lambda: pytest.fail("looked"))
 
     assert choose_device("cpu", has_graphs=True) == DeviceChoice("cpu")
     assert choose_device("cuda", has_graphs=False) == DeviceChoice("cuda")
 
 
 def test_auto_takes_the_gpu_where_it_works_and_says_why_not_elsewhere(monkeypatch):
-    monkeypatch.setattr(device, "_probe", lambda: "")
+    monkeypatch.setattr(device, "probe", lambda: "")
     assert choose_device("auto", has_graphs=True) == DeviceChoice("cuda")
 
     without_graphs = choose_device("auto", has_graphs=False)
-    monkeypatch.setattr(device, "_probe", lambda: "no driver")
+    monkeypatch.setattr(device, "probe", lambda: "no driver")
     without_driver = choose_device("auto", has_graphs=True)
 
     assert (without_graphs.device, without_driver.device) == ("cpu", "cpu")

@@ -1,0 +1,59 @@
+"""CUDA's runtime library, as far as the engine calls it itself.
+
+Knows functions and their errors; knows neither ONNX Runtime nor what is computed.
+"""
+
+import ctypes
+from functools import cache
+from typing import Any
+
+LIBRARY = "libcudart.so.13"
+_MAJOR, _MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
+_LARGEST_PROPERTIES = 8_192  # bytes that no cudaDeviceProp exceeds; its name comes first
+
+
+class CudaError(RuntimeError):
+    """A function of CUDA failed; the message is worded as ONNX Runtime's are, for `explained`."""
+
+
+def call(function: str, *arguments: Any) -> None:
+    """Call a function of CUDA's runtime, or raise CudaError."""
+    status = _function(function)(*arguments)
+    if status != 0:
+        describe = _function("cudaGetErrorString")
+        describe.restype = ctypes.c_char_p
+        raise CudaError(f"CUDA failure {status}: {describe(status).decode()} ; {function}")
+
+
+def driver_version() -> int:
+    """Return the CUDA version that the driver is made for, 13000 for 13.0; 0 without a driver."""
+    version = ctypes.c_int()
+    call("cudaDriverGetVersion", ctypes.byref(version))
+    return version.value
+
+
+def compute_capability() -> int:
+    """Return the card's compute capability as the names of architectures have it: 90 is sm_90."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    for number, attribute in ((major, _MAJOR), (minor, _MINOR)):
+        call("cudaDeviceGetAttribute", ctypes.byref(number), ctypes.c_int(attribute), ctypes.c_int(0))
+    return 10 * major.value + minor.value
+
+
+def card_name() -> str:
+    """Return the card's name."""
+    properties = ctypes.create_string_buffer(_LARGEST_PROPERTIES)
+    call("cudaGetDeviceProperties", properties, ctypes.c_int(0))
+    return properties.value.decode(errors="replace")
+
+
+def memory() -> tuple[int, int]:
+    """Return how many bytes of the device are free, and how many it has."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    call("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+    return free.value, total.value
+
+
+@cache
+def _function(name: str) -> Any:
+    return getattr(ctypes.CDLL(LIBRARY), name)

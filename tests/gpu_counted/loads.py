@@ -1,0 +1,127 @@
+"""Loads on the counted GPU, and what they cost a step."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from model.bundle import Bundle
+from model.tokenizer import Tokenizer
+from service.engine.cpu.session import open_session
+from service.engine.cuda import runner as cuda_runner
+from service.engine.cuda.runner import CudaRunner, graph_paths
+from service.engine.job import Job, JobResult, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import GPU_BUDGETS
+from service.engine.spec import EngineSpec
+from tests.fakes.own_text import own_sentences
+from tests.gpu_counted.counters import Count, Counts, Measured, total
+from tests.gpu_counted.twin import TwinRunner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What some decoder steps cost, with the sentences that joined and left between them."""
+
+    steps: int
+    rows: float  # on average
+    new_bindings: int
+    counts: Counts
+
+    def each(self, beginning: str) -> float:
+        """Return how often events of these names happen a step."""
+        return total(self.counts, beginning).number / self.steps
+
+    def number(self, name: str) -> int:
+        """Return how often this happened in all."""
+        return self.counts.get(name, Count()).number
+
+    def is_clean(self) -> bool:
+        """Return whether no kernel was launched and no graph was recorded in a way that a real GPU refuses."""
+        return not [name for name in self.counts if name.startswith(("FORBIDDEN", "INVALID"))]
+
+    def line(self) -> str:
+        """Return the figures for people."""
+        names = ("launch", "graph launch", "blocking copy", "copy pinned", "copy device to pinned", "synchronise")
+        each = ", ".join(f"{name} {self.each(name):.2f}" for name in names)
+        on_device = total(self.counts, "copy device to device")
+        return (
+            f"{self.steps} steps of {self.rows:.0f} rows: {self.number('plan')} plans,"
+            f" {self.new_bindings} new bindings; a step: {each}, copies on the device"
+            f" {on_device.number / self.steps:.2f} ({on_device.amount / self.steps / 1e6:.2f} MB), modelled busy"
+            f" {total(self.counts, 'busy ns').amount / self.steps / 1e6:.2f} ms"
+        )
+
+
+def twin(bundle: Bundle, **spec: Any) -> TwinRunner:
+    """The bundle on the counted GPU, with tokens from the CPU."""
+    here = CudaRunner(bundle, {name: open_session(path, 1) for name, path in graph_paths(bundle).items()}, "cpu")
+    return TwinRunner(here, CudaRunner.open(EngineSpec(bundle_dir=bundle.directory, device="cuda", **spec)))
+
+
+def sources(bundle: Bundle, number: int) -> list[tuple[int, ...]]:
+    tokenizer = Tokenizer.load(bundle.tokenizer_path)
+    return [tuple(tokenizer.encode(line)) for line in own_sentences(number, seed=1)]
+
+
+def stream(runner: TwinRunner, texts: Sequence[tuple[int, ...]], beam_size: int, arrivals: int) -> Cost:
+    """Let so many sentences join at each step, and all of them finish."""
+    loop = EngineLoop(runner, replace(GPU_BUDGETS, max_rows=1_024))
+    params = SearchParams(beam_size=beam_size, max_target_tokens=256)
+    waiting = [Job(id=number, source_ids=ids, params=params) for number, ids in enumerate(texts)]
+    waiting = [waiting[place] for place in np.random.default_rng(0).permutation(len(waiting))]
+    measured, before = Measured(), runner.num_steps
+    with counted_bindings(runner.there) as new_bindings:
+        while waiting or not loop.is_idle:
+            for job in waiting[:arrivals]:
+                loop.submit(job)
+            del waiting[:arrivals]
+            for outcome in loop.step():
+                assert isinstance(outcome, JobResult), outcome
+    stats = loop.take_stats()
+    return Cost(
+        steps=runner.num_steps - before,
+        rows=stats.rows / stats.steps,
+        new_bindings=len(new_bindings),
+        counts=measured.since(),
+    )
+
+
+def settled(runner: CudaRunner, num_sentences: int, beam_size: int, steps: int = 10) -> Cost:
+    """Sentences that neither join nor leave, after a warm-up over the same columns."""
+    shape, width = (num_sentences, beam_size), 2 * beam_size
+    parents = np.tile(np.arange(beam_size), (num_sentences, 1))
+
+    def decode(steps: int) -> None:
+        for _ in range(steps):
+            runner.decode_step(np.full(shape, 7), np.zeros(shape, np.float32), state, num_candidates=width)
+            state.advance(parents)
+
+    for _ in range(3):  # the last finds everything known
+        state = runner.new_state(beam_size)
+        state.append(runner.encode([(*range(5, 28), 3)] * num_sentences), range(num_sentences))
+        decode(2)
+        measured = Measured()
+        with counted_bindings(runner) as new_bindings:
+            decode(steps)
+        counts = measured.since()
+    return Cost(steps=steps, rows=num_sentences * beam_size, new_bindings=len(new_bindings), counts=counts)
+
+
+@contextmanager
+def counted_bindings(runner: CudaRunner) -> Iterator[list[object]]:
+    """Collect what this runner binds anew."""
+    made: list[object] = []
+    binding_class = cuda_runner._CudaBinding
+
+    def make(decoder: Any, *args: Any) -> Any:
+        binding = binding_class(decoder, *args)
+        if decoder is runner._decoder:
+            made.append(binding)
+        return binding
+
+    with patch.object(cuda_runner, "_CudaBinding", make):
+        yield made

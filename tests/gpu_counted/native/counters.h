@@ -1,0 +1,11 @@
+// What all libraries of the counted GPU share; defined in cudart.cpp.
+#pragma once
+#include <cstddef>
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+// Counts one event of this name and adds to its amount: bytes of a copy, nanoseconds of a plan.
+EXPORTED void counted_note(const char* name, size_t amount);
+
+// Counts a kernel or product that a real GPU would compute in so many microseconds; inside a capture, as part of the graph.
+EXPORTED void counted_kernel(const char* kind, const char* name, double microseconds);

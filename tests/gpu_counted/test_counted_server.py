@@ -1,0 +1,92 @@
+"""The server as a whole on the counted GPU: it starts, serves, loads another version, drains; and what it refuses."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model.bundle import Bundle
+from tests.fakes.calls import calling, eventually
+from tests.fakes.server_process import ROOT, run_to_end, start
+from tests.gpu_counted.counters import Measured, total
+
+ON_CUDA = {
+    "DRAGOMAN_ENGINE__DEVICE": "cuda",
+    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner",
+}
+
+
+def put(bundle: Bundle, repository: Path, version: str) -> None:
+    """Add a version to a repository."""
+    directory = repository / "en-de" / version
+    shutil.copytree(bundle.directory, directory)
+    manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+    (directory / "manifest.json").write_text(json.dumps({**manifest, "version": version}), encoding="utf-8")
+
+
+async def test_the_server_starts_serves_reloads_and_drains(bundle, tmp_path):
+    repository = tmp_path / "models"
+    put(bundle, repository, "1")
+    measured = Measured()
+    server = start(None, tmp_path, DRAGOMAN_MODELS__DIRECTORY=str(repository), **ON_CUDA)
+    try:
+        assert server.metric("dragoman_model_info", provider="cuda") == 1
+        async with calling(server.address) as calls:
+            answers = await asyncio.gather(*(calls.translate("The cat sleeps.", "It rains.") for _ in range(20)))
+            put(bundle, repository, "2")
+            server.process.send_signal(signal.SIGHUP)
+            await eventually(lambda: server.metric("dragoman_model_info", version="2") == 1)
+            after = await calls.translate("The cat sleeps.")
+    finally:
+        server.terminate()
+    status = server.wait()
+
+    assert {len(answer.translations) for answer in answers} == {2}
+    assert (after.model_version, status) == ("2", 0)
+    counts = measured.since()
+    assert total(counts, "launch").number > 0
+    assert total(counts, "plan").number == 0
+    assert "No registered plugin" not in server.log_text()
+
+
+MACHINES = [
+    ({"COUNTED_GPU_DRIVER": "12040"}, "the NVIDIA driver is made for CUDA 12.4, 13.0 or newer is needed"),
+    ({"COUNTED_GPU_ARCH": "70"}, "ONNX Runtime has no kernels for Counted GPU sm_70 (sm_70)"),
+    ({"COUNTED_GPU_ARCH": "100"}, "ONNX Runtime has no kernels for Counted GPU sm_100 (sm_100)"),
+    ({"without": "libcudnn.so.9"}, "libcudnn.so.9 cannot be loaded; `pip uninstall -y onnxruntime; pip install"),
+    ({"without": "libcuda.so.1"}, "there is no NVIDIA driver (libcuda.so.1)"),
+]
+
+
+@pytest.mark.parametrize(("machine", "expected"), MACHINES, ids=[str(machine) for machine, _ in MACHINES])
+def test_a_gpu_that_cannot_be_used_ends_the_start_with_one_line(bundle, tmp_path, machine, expected):
+    variables = dict(machine)
+    if missing := variables.pop("without", ""):
+        for library in Path(os.environ["LD_LIBRARY_PATH"]).glob("*.so.*"):
+            if library.name != missing:
+                (tmp_path / library.name).symlink_to(library.resolve())
+        variables["LD_LIBRARY_PATH"] = str(tmp_path)
+
+    status, errors = run_to_end(bundle.directory, **ON_CUDA, **variables)
+
+    (line,) = [line for line in errors.splitlines() if line.startswith("dragoman:")]
+    assert status == 1
+    assert f"device cuda cannot be used: {expected}" in line
+
+
+def test_cards_of_all_architectures_with_kernels_open_all_graphs(bundle):
+    code = (
+        "import sys; from pathlib import Path; from service.engine.cuda.runner import CudaRunner;"
+        "from service.engine.spec import EngineSpec; from tests.gpu_counted.loads import settled;"
+        "cost = settled(CudaRunner.open(EngineSpec(bundle_dir=Path(sys.argv[1]), device='cuda')), 16, 4);"
+        "assert cost.is_clean() and cost.number('plan') == 0, cost.counts"
+    )
+    for architecture in (75, 80, 86, 89, 90, 120):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COUNTED_GPU_ARCH": str(architecture)}
+        subprocess.run([sys.executable, "-c", code, str(bundle.directory)], env=environment, check=True, timeout=120)
