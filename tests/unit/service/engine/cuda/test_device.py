@@ -25,7 +25,7 @@ CASES = [
         "no kernels for Some card (sm_70), only for sm_75, sm_80, sm_86, sm_89, sm_90, sm_120",
     ),
     ({"architecture": 100}, "no kernels for Some card (sm_100)"),
-    ({"put": refuse}, "CUDA failure 35: too old"),
+    ({"refuses": True}, "CUDA failure 35: too old"),
 ]
 
 
@@ -45,7 +45,7 @@ def test_a_card_runs_the_code_of_its_major_version(monkeypatch, architecture):
     assert find_problem() == ""
 
 
-def pretend(monkeypatch, *, has_provider=True, missing="", put=None, driver=13_000, architecture=90) -> None:
+def pretend(monkeypatch, *, has_provider=True, missing="", refuses=False, driver=13_000, architecture=90) -> None:
     """As on a machine where this is so."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider"] * has_provider)
     monkeypatch.setattr(ort, "preload_dlls", lambda: None, raising=False)
@@ -53,7 +53,7 @@ def pretend(monkeypatch, *, has_provider=True, missing="", put=None, driver=13_0
     monkeypatch.setattr(cudart, "driver_version", lambda: driver)
     monkeypatch.setattr(cudart, "compute_capability", lambda: architecture)
     monkeypatch.setattr(cudart, "card_name", lambda: "Some card")
-    monkeypatch.setattr(session, "on_device", put or (lambda array, device: None))
+    monkeypatch.setattr(session, "on_device", refuse if refuses else (lambda array, device: None))
 
 
 @pytest.mark.parametrize(
