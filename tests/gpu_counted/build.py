@@ -3,9 +3,9 @@
     python -m tests.gpu_counted.build DIRECTORY --cuda HEADERS --provider libonnxruntime_providers_cuda.so
 
 The real CUDA provider of ONNX Runtime and the real runner run on them.  Memory is the host's and kernels compute
-nothing, but every launch, copy, synchronisation and cuDNN plan is counted (`counters.py`), and what a recorded step must
-not do is noticed.  So what a step costs can be held on machines without a GPU; what it computes cannot: tokens come from
-the same graphs on the CPU (`twin.py`).  `make test-gpu-counted` builds and runs all of it.
+nothing, but every launch, copy, synchronisation and cuDNN plan is counted (`counters.py`), and what a recorded step
+must not do is noticed.  So what a step costs can be held on machines without a GPU; what it computes cannot: tokens
+come from the same graphs on the CPU (`twin.py`).  `make test-gpu-counted` builds and runs all of it.
 
 What the provider asks of the libraries beyond `native/` is made up: functions that succeed and do nothing.
 """
