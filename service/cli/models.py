@@ -32,6 +32,7 @@ from service.cli.reporting import EXIT_USAGE, reported
 from service.client import Client
 from service.config import EngineConfig, ServerConfig, TelemetryConfig
 from service.errors import FailedPrecondition
+from service.parent_process import bound
 from service.registry.model_info import describe
 
 app = typer.Typer(name="models", invoke_without_command=True, rich_markup_mode=None)
@@ -105,8 +106,9 @@ def add(
     repository.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".add-", dir=repository) as drafts:
         draft = Path(drafts) / "bundle"
-        command = [sys.executable, "-m", "export", "import", str(source), str(draft), *context.args]
-        if subprocess.run(command, check=False).returncode != 0:
+        words = ["export", "import", str(source), str(draft), *context.args]
+        code = f"import runpy, sys; sys.argv = {words!r}; runpy.run_module('export', run_name='__main__')"
+        if subprocess.run([sys.executable, "-c", bound(code)], check=False).returncode != 0:
             raise typer.Exit(EXIT_USAGE)  # it has said why
         manifest = Bundle.load(draft).manifest
         target = repository / manifest.name / manifest.version

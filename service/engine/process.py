@@ -39,6 +39,7 @@ from service.engine.job import (
     to_frame,
 )
 from service.engine.spec import EngineSpec
+from service.parent_process import end_with_parent
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 # (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
 _BEHIND_CORE = 5  # niceness
 _STATS_INTERVAL_S = 0.05
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
 
 
@@ -96,8 +96,7 @@ def bind_to_parent() -> None:
         signal.signal(number, signal.SIG_IGN)
     if sys.stderr is not None:
         faulthandler.register(signal.SIGUSR1, sys.stderr)  # prints where its threads stand; else it would end here
-    if sys.platform == "linux":  # elsewhere the end of the socket tells
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
 
 
 def _receive(channel: socket.socket) -> Iterator[object]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from service.engine.process import environment
 from service.engine.spec import ONNX_RUNTIME, EngineSpec
+from service.parent_process import bound
 from service.telemetry.logs import get_logger
 
 _NAME = re.compile(r"dragoman-weights-(\d{1,10})-[0-9a-f]{16}")  # with the process id of the server that has made it
@@ -70,7 +71,7 @@ async def _run(spec: EngineSpec) -> None:
         RuntimeError: it failed; the message says why.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", "from service.engine.cpu.prepare import main; main()"),
+        *(sys.executable, "-P", "-c", bound("from service.engine.cpu.prepare import main; main()")),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

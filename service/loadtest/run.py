@@ -30,6 +30,7 @@ from service.client.target import proxy_on_the_way
 from service.errors import Unavailable
 from service.loadtest.records import OK, Records
 from service.loadtest.schedule import Seconds, due_times
+from service.parent_process import end_with_parent
 
 TranslateCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, pb.TranslateResponse]"
 
@@ -219,7 +220,8 @@ def _death_is_unavailable() -> Iterator[None]:
 
 
 def _serve(parent: Connection) -> None:
-    """Do the task that comes through the pipe."""
+    """Do the task that comes through the pipe; the kernel ends this process if its parent is killed."""
+    end_with_parent()
     with parent, suppress(EOFError, ConnectionError):  # the parent is gone: nobody wants the calls
         asyncio.run(send_calls(parent.recv(), parent))
 

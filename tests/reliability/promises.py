@@ -120,6 +120,13 @@ PROMISES: dict[str, Promise] = {
     "H4": Promise("bodies that trickle in", "no place in the queue, others not held up, closed after 5 s"),
     "H5": Promise("1,000 silent HTTP connections at a limit of 64", "callers are answered, bounded memory"),
     "H6": Promise("HTTP body over the limit", "413, others are served"),
+    # Where it is run.
+    "I2": Promise(
+        "an output is a link, a device, a pipe, of mode 0600, or on a full disk",
+        "link followed, device and pipe written to, mode kept, nothing half written, the file named",
+    ),
+    "I5": Promise("proxy variables", "this machine is never called through one; an error behind one names it"),
+    "I7": Promise("SIGKILL of serve, loadtest, bulk or models add", "none of its processes is there 5 s later"),
 }
 
 # Rows held by tests of these files; a name stands for all tests that begin with it.
@@ -156,5 +163,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "test_admin_rpc.py::test_there_is_no_admin_port",
         "test_admin_rpc.py::test_the_data_port_knows_nothing",
     ),
+    "I2": ("test_files.py::test_",),
+    "I5": ("test_client_proxy.py::test_", "test_target.py::test_"),
     "F5": ("test_log_contents.py::test_neither_text_nor_key",),
 }

@@ -7,9 +7,10 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 
 import grpc
@@ -192,3 +193,68 @@ async def test_first_requests_are_as_quick_as_later_ones(start_server, seen: See
     first, steady = p99_ms(waits[:100]), p99_ms(waits[100:])
     seen(f"p99 of the first 100: {first:.0f} ms, later {steady:.0f} ms")
     assert first <= 2 * steady + 20
+
+
+@contextmanager
+def running(*words: str) -> Iterator[psutil.Process]:
+    """A command of ours in a session of its own, as a supervisor starts it; what is left of it ends with the block."""
+    process = psutil.Popen([sys.executable, "-m", "service", *words], start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+async def killed_with_children(process: psutil.Process, least: int, seen: Seen) -> list[psutil.Process]:
+    """The children that live on 5 s after SIGKILL has ended their parent; there were `least` of them at least."""
+    await eventually(lambda: len(process.children(recursive=True)) >= least, within_s=60.0)
+    children = process.children(recursive=True)
+    began = time.monotonic()
+    process.kill()
+    left: list[psutil.Process] = (await asyncio.to_thread(psutil.wait_procs, children, 5.0))[1]
+    seen(f"{len(children)} processes, {len(left)} left {time.monotonic() - began:.2f} s after the kill")
+    return left
+
+
+@pytest.mark.promise("I7")
+async def test_a_killed_server_leaves_no_edge_and_no_engine(start_server, seen: Seen):
+    server = start_server(DRAGOMAN_LISTEN__EDGES="2", DRAGOMAN_ENGINE__NUM_ENGINES="2", **SLOW)
+    async with calling(server.address) as calls:
+        held = [calls.translate(LONG) for _ in range(4)]
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 4)
+
+        assert await killed_with_children(psutil.Process(server.process.pid), 4, seen) == []
+        for call in held:
+            call.cancel()
+
+
+@pytest.mark.promise("I7")
+async def test_a_killed_load_test_sends_nothing_more(start_server, seen: Seen):
+    server = start_server()
+    load = ("--rate", "20", "--duration", "600", "--workers", "2")
+    with running("loadtest", "--server", server.address, *load) as process:
+        await eventually(lambda: server.metric("dragoman_requests_total") > 20, within_s=60.0)
+
+        assert await killed_with_children(process, 2, seen) == []
+
+
+@pytest.mark.promise("I7")
+async def test_a_killed_bulk_run_leaves_nothing(start_server, tmp_path, seen: Seen):
+    server = start_server(**SLOW)
+    (tmp_path / "in.txt").write_text("a text\n" * 10_000)
+    with running("bulk", str(tmp_path / "in.txt"), str(tmp_path / "out.txt"), "--server", server.address) as process:
+        await eventually(lambda: server.metric("dragoman_running_jobs") > 0, within_s=60.0)
+
+        assert await killed_with_children(process, 0, seen) == []
+
+
+@pytest.mark.promise("I7")
+async def test_a_killed_import_leaves_nothing(tmp_path, seen: Seen):
+    """It waits for a model that nobody writes."""
+    os.mkfifo(tmp_path / "endless.argosmodel")
+    with running(
+        "models", "add", str(tmp_path / "endless.argosmodel"), "--models", str(tmp_path / "models")
+    ) as process:
+        assert await killed_with_children(process, 1, seen) == []

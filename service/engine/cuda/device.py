@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from service.engine.spec import Device
+from service.parent_process import bound
 
 INSTALL = "pip uninstall -y onnxruntime; pip install 'onnxruntime-gpu[cuda,cudnn]'"
 CHECK_DRIVER = "nvidia-smi must work here; on a bare machine `apt install nvidia-driver`, in a container `--gpus all`"
@@ -43,7 +44,7 @@ def probe() -> str:
     code = "from service.engine.cuda.session import find_problem; print(find_problem(), end='')"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
+            [sys.executable, "-c", bound(code)], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"looking for CUDA failed: {error}"
