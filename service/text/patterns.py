@@ -6,6 +6,10 @@ kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "1,200", "Mr.Smith") is language
 
 import re
 
+from service.text import date_patterns
+
+# Scripts without spaces between words.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Top-level domains that are hardly ever the first word of a sentence whose space is missing ("end.it was").
 _DOMAINS = (
     "ai|app|biz|ch|cloud|cn|co|com|cz|de|dev|dk|edu|eu|fi|fr|gov|gr|hu|info|io|jp|kr|li|mil|net|nl|nz|org|pl|pt|ru"
@@ -38,26 +42,46 @@ _PICTURE = (  # emoji, dingbats, arrows, technical and geometric signs
     "[\u00a9\u00ae\u203c\u2049\u2122\u2190-\u21ff\u2300-\u23ff\u25a0-\u2775\u2794-\u27bf\u2900-\u297f\u2b00-\u2bff"
     "\u3030\u303d\u3297\u3299\U0001f000-\U0001f0ff\U0001f10d-\U0001f1e5\U0001f200-\U0001faff]"
 )
+# Keys that are held while another one is pressed, other ones, and those whose names are no words.
+_HELD = "Ctrl|Control|Strg|AltGr|Alt|Shift|Umschalt(?:taste)?|Cmd|Command|Win|Windowstaste|Meta|Super|Option|Opt|Fn"
+_KEY = (
+    rf"(?:{_HELD}|F\d{{1,2}}|Esc|Escape|Tab|Enter|Return|Eingabe|Space|Leertaste|Backspace|Del|Delete|Entf|Ins|Insert"
+    r"|Einfg|Home|Pos1|End|Ende|PgUp|PgDn|PageUp|PageDown|Bild|Up|Down|Left|Right|Print|Druck|Pause|Plus|Minus|Klick"
+    r"|Click|Scroll|Mausrad|Drag|[A-Za-z0-9])(?!\w)"
+)
+_LONE_KEY = "[Cc]trl|CTRL|Strg|STRG|AltGr|Entf|Einfg|PgUp|PgDn"
+_BLOCK_CODES = "quote|code|list|table|spoiler|center|gallery|embed|playlist|toc"  # alone in a line
+_COMMANDS_LIKE_ESCAPES = (  # of LaTeX, without their first letter
+    r"(?:ext[a-z]*|iny|imes|heta|au|itle|oday|able[a-z]+|ef|ight[a-z]*|ho|ew(?:line|page|command)|oindent|eq|abla)(?![a-z])"
+)
 _NOT_AFTER_TEXT = r"(?<![^\s(\[\"'“„‚«])"
 _NUMBER_BEGINS, _NUMBER_ENDS = r"(?<!\w)(?<!\d[.,:/-])", r"(?!\w|[.,:/-]\d)"
 
 # Where several kinds fit at a place, the first one here is taken.
 KINDS = {
+    "dates": date_patterns.IN_SENTENCES,
+    "keys": (  # Ctrl+C, Alt-F4, ⌘S
+        rf"(?<![\w+-])(?i:(?:{_HELD})(?:(?:\+| \+ ){_KEY})++(?:\+[-+=](?!\w))?+)"
+        rf"|(?<![\w+-])(?:(?:{_HELD})-)++(?:F\d{{1,2}}|Tab|Enter|Space|Del|Entf|Home|End|Up|Down|Left|Right|[A-Za-z0-9])"
+        r"(?![\w-])|(?:[⌘⌥⌃][⇧⌘⌥⌃]*+ ?+|⇧++[⌘⌥⌃]++ ?+|⇧)\+?(?:F\d{1,2}|[A-Z0-9]|[↑↓←→⌫⏎↩⇥⎋⌦]|[,.](?=\s|\Z))(?!\w)"
+        rf"|(?<![\w-])(?:{_LONE_KEY}|F(?:[1-9]|1\d|2[0-4]))(?!\w)"
+    ),
     "pictures": (  # with skin tones, joiners, variation selectors, tags of flags; keycaps; a run is one
         rf"(?:(?:[\U0001f1e6-\U0001f1ff]{{1,2}}+|{_PICTURE}|[0-9#*]\ufe0f?+\u20e3)"
         rf"(?:[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|\u200d{_PICTURE})*+)++"
     ),
     "code": r"```[^`]{1,5000}+```|``(?:[^`\n]|`(?!`)){1,500}+``|`[^`\n]{1,500}+`",
-    "escape": (  # of a character in a string of a program, not a folder's name in a path
-        r"(?:(?<=[.,;:!?)}])\\[nrt]|\\[nrt](?=[\WA-Z]|\Z)|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2})++"
+    "escape": (  # of a character in a string of a program, not a folder's name in a path; \% of LaTeX
+        rf"(?:\\{{1,2}}+[nrt](?!{_COMMANDS_LIKE_ESCAPES})|\\{{1,2}}+(?:u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})"
+        r"|\\[%#&@$_~^])++"
     ),
     "icu": (  # the whole message: what stands in its branches is not translated
         r"\{\s*+\w++\s*+,\s*+(?:plural|selectordinal|select|choice|number|date|time|duration|list)\b"
         + _balanced_braces(6).removeprefix(r"\{")
     ),
     "templates": (
-        r"[$%#]?\{\{[^{}\n]{0,200}+\}\}|\{%[^%\n]{0,200}+%\}|\{#[^#\n]{1,200}+#\}|[$%#@]\{[^{}\n]{1,200}+\}"
-        r"|<%[^%]{0,200}+%>|\$\([^()\n]{1,200}+\)|\[\[[^\[\]\n]{1,200}+\]\]"
+        r"[$%#]?\{\{(?:[^{}\n]{1,200}+|\{{1,2}+[^{}\n]{0,100}+\}{1,2}+){0,9}+\}\}|\[%[^%\n]{0,200}+%\]|\{%[^%\n]{0,200}+%\}|\{#[^#\n]{1,200}+#\}|[$%#@]\{[^{}\n]{1,200}+\}"
+        r"|<%[^%]{0,200}+%>|<\?[^<>?]{0,200}+\?>|\*\|[^|\n]{1,60}+\|\*|\$\([^()\n]{1,200}+\)|\[\[[^\[\]\n]{1,200}+\]\]"
     ),
     "braces": r"\{[^{}\s]{0,100}+(?:\{[^{}\s]{0,100}+\}[^{}\s]{0,100}+)?+\}|\{ [\w.]{1,100}+ \}",
     "markup": (
@@ -85,21 +109,46 @@ KINDS = {
         r"|(?<![\w:-])[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}(?![\w:-])"
     ),
     "tags": (r"(?<![\w@])@[A-Za-z_]\w*+(?:[.-]\w++)*+(?:/[\w.-]+(?<=\w))?+|(?<![\w#&])\#\w++|(?<!\w)[CFJ]\#(?!\w)"),
+    "percent": (  # %name%, %1%, %#@cats@, %<name>s, dates of strftime
+        r"(?<![\d%])(?:%(?!(?:[A-Za-z]|(?:hh|ll|[hlLqjzt])[diouxXeEfgGcsSp])%[\w%(])[A-Za-z_](?:[\w.:-]{0,60}\w)?%)++"
+        r"|(?<![\d%])%\d{1,2}+%(?![\w%])|%#@\w++@|%<\w{1,60}+>[-+0# ]*+\d*+(?:\.\d++)?+[a-zA-Z]?"
+        r"|(?<![\d%])%-?(?:[YmHyBbAaIjDTFRe](?:[-/:., T]{0,2}+%[-_0]?[A-Za-z](?![^\W_]))++"
+        r"|d(?:[-/.] ?| )%-?[mbBY](?:[-/:., ]{1,2}+%[-_0]?[A-Za-z](?![^\W_]))*+)"
+    ),
     "printf": (
-        r"%\(\w{1,100}+\)[-+0# ]*+\d*+(?:\.\d++)?+[a-zA-Z]|(?<!\d)%[A-Z_]{2,40}+%|%%|(?<![\d%])%[1-9](?![\w$]|[.,]\d)"
+        r"%\(\w{1,100}+\)[-+0# ]*+\d*+(?:\.\d++)?+[a-zA-Z]|%%|(?<![\d%])%[1-9](?![\w$]|[.,]\d)"
         r"|(?<![\d%])(?<!\d[ \u00a0\u202f])%(?:\d{1,2}+\$)?+[-+0#']*+(?:\*|\d{1,4}+)?+(?:\.(?:\*|\d{1,4}+))?+"
-        r"(?:hh|h|ll|l|L|q|j|z|t)?(?:[diouxXeEfgGcsSp@]|[YmHMBbAIyZj](?![^\W_]))"
+        r"(?:hh|h|ll|l|L|q|j|z|t)?(?:[diouxXeEfgGcsSp@]|[YmHMBbAaIyZjDTRFWUVklPCLNhw](?![^\W_]))"
         r"|(?<=\d[ \u00a0\u202f])%(?:\d{1,2}+\$)?+(?:\.\d{1,2}+)?+[dfsu@](?!\w)"  # "Page 3 %s", not "50 % sure"
     ),
     "variables": (
-        r"(?<!\w)\$[A-Za-z_]\w*+(?:\.\w++)*+|(?<![\w:)\]}])::?[A-Za-z_]\w*+(?:-\w++)*+:?+"
+        r"(?<![\w$])\$[A-Za-z_][\w.]{0,60}+\$(?![\w$])|(?<!\w)\$[A-Za-z_]\w*+(?:\.\w++)*+|(?<![\w:)\]}])::?[A-Za-z_]\w*+(?:-\w++)*+:?+"
         r"|(?<!\S)[:;=]-?[()|*/\\](?![\w()/\\])"
     ),
+    "shortcodes": (  # of BBCode and WordPress: in pairs, with attributes, alone in a line; what stands in [code]
+        r"\[(?:code|pre|noparse)(?:=[^\[\]\n]{0,40}+)?+\](?:[^\[]{1,500}+|\[(?!/(?:code|pre|noparse)\])){0,99}+"
+        r"\[/(?:code|pre|noparse)\]|\[/[A-Za-z][\w-]{0,40}+\]"
+        r"|\[(?:\*|[A-Za-z][\w-]{0,40}+)\](?=[^\n\[]{0,500}+(?:\[(?!/)[^\n\[]{0,500}+){0,5}+\[/)"
+        rf"|(?<![^\n])\[(?:{_BLOCK_CODES})\](?=\s*+(?:\n|\Z))"
+        r"|\[[A-Za-z][\w:-]{0,40}+(?:=[^\[\]\n]{1,300}+|(?=[^\[\]\n]{1,500}?=)(?:\s++[\w:-]{1,40}+(?:=(?:\"[^\"\n]{0,300}+\""
+        r"|'[^'\n]{0,300}+'|[^\s\[\]\"']{1,300}+))?+){1,40}+)\s*+/?\]"
+    ),
+    "link": (  # what stands behind the text of a link in Markdown
+        r"\]\((?:<[^<>\n]{0,300}+>|(?:[^\s()<>]|\([^\s()]{0,100}+\)){1,500}+)"
+        r"(?: (?:\"[^\"\n]{0,200}+\"|'[^'\n]{0,200}+'))?+\)"
+        r"|(?<=[\w.!?])\]\[[^\[\]\n]{1,60}+\](?!\w)"
+    ),
+    "marks": (  # of Markdown and MediaWiki around words; a dash of two or three signs
+        r"(?<=[^\s*])\*{2,3}+(?!\*)|(?<!\*)\*{2,3}+(?=[^\s*])|(?<![\w*])\*(?=[\w\"'“„(\[])|(?<=[\w.!?:,;\"'”“)\]])\*(?![\w*])"
+        r"|(?<!')'{2,5}+(?!')|(?<!\S)-{2,3}+(?!\S)"
+    ),
     "footnote": r"\[\d{1,5}+(?:[,–-] ?\d{1,5}+){0,20}+\]",
-    "path": (
+    "path": (  # the third one has a backslash that begins no escape: src\lib\new
         r"(?<![\w/.~\\])(?:[A-Za-z]:[\\/]|~/|\.\.?/|\\\\(?=\w))(?:[^\s<>:\"|?*`,;()\[\]{}!.'’]|[.'’](?=[\w/\\.-]))*+"
         r"|(?<![\w/.)\]}%*<])/(?=[A-Za-z._~][\w./-])(?:[\w+@%~-]|\.(?=[\w.])|/(?=[\w.+@~-]))*+/?+"
+        r"|(?<![\w.\\-])[\w.-]{2,60}+(?:\\(?=[nrtux])[\w.-]{1,60}+){0,9}+\\(?![nrtux])[A-Za-z][\w.-]{0,60}+(?:\\[\w.-]{1,60}+)*+"
     ),
+    "command": r"(?<![\w\\])\\[A-Za-z]{2,30}+\*?+(?:\[[^\[\]\n]{0,60}+\])?+\{?",
     "file": (
         r"(?<![\w/.-])(?:[\w.+-]{1,100}+[/\\]){0,20}+(?:[\w+-]|\.(?=\w)){0,100}"
         rf"(?:(?<=\w)\.(?:{_EXTENSIONS})|(?<=/)\.\w++)(?![\w(/]|\.\w)"
@@ -107,6 +156,17 @@ KINDS = {
     ),
     "flag": (
         rf"{_NOT_AFTER_TEXT}--[A-Za-z][\w-]*+(?:=(?:[^\s,;)\].]|\.(?=\w))++)?+|{_NOT_AFTER_TEXT}-[A-Za-z](?![\w'’-])"
+    ),
+    "opaque": (  # keys and certificates, base64, wallets, tokens, DNA, what no language has words for
+        r"-----BEGIN [A-Z0-9 ]{1,40}+-----(?:\s++[A-Za-z0-9+/=]{16,}+)*+"
+        r"(?:\s++[A-Za-z0-9+/]{1,15}+={0,2}+(?=\s*+-----END))?+"
+        r"(?:\s*+-----END [A-Z0-9 ]{1,40}+-----)?+|-----END [A-Z0-9 ]{1,40}+-----"
+        r"|(?<![\w.-])ey[IJ][\w-]{10,}+(?:\.[\w-]++)*+"
+        r"|(?<![\w+/=])(?:[A-Za-z]{2,12}[-_:])?+(?=[A-Za-z]*+\d)(?=\d*+[A-Za-z])[A-Za-z0-9]{20,}+(?![\w+/=])"
+        r"|(?<![\w+/=])(?=[A-Za-z+/]*+\d)(?=[A-Z0-9+/]*+[a-z])(?=[a-z0-9+/]*+[A-Z])"
+        r"(?=[A-Za-z0-9+/]*?(?:[A-Za-z]\d[A-Za-z]|\+|=))[A-Za-z0-9+/]{20,}+={0,2}+(?!\w)"
+        r"|(?<!\w)(?:[ACGTUN]{10,}+|[acgtun]{14,}+)(?!\w)"
+        rf"|(?<!\w)(?:[^\W\d_{UNSPACED}]{{100,}}+|[XxZz*#?]{{4,}}+)(?!\w)"
     ),
     "hexadecimal": (  # UUID, hash, number
         r"(?<![\w-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])"
@@ -149,7 +209,10 @@ KINDS = {
 
 # Words that begin nothing of that kind are passed over together.
 _AMOUNT = r"(?!0\d)\d{1,5}+(?!\d)(?:,\d++)*+(?:\.\d{1,3}+(?!\.?\d))?+(?![- \u00a0\u202f]\d)"
-_WORD = rf"(?:[A-Z]?[^\W\d_A-Z]++(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
-_PLAIN = rf"(?:{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
+_BEGINS = (
+    rf"(?!{date_patterns.BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}))"
+)
+_WORD = rf"(?:[A-Z]?[^\W\d_A-Z]{{1,99}}+(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
+_PLAIN = rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
 
 SPANS = re.compile(rf"{_PLAIN}|({'|'.join(KINDS.values())})|\w++")  # group 1: a span

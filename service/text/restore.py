@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.document import Segment
-from service.text.spans import IN_WORD, UNSPACED, Alphabet
+from service.text.patterns import UNSPACED
+from service.text.spans import IN_WORD, Alphabet
 
 _OPENING = frozenset("([{<«‹“„‚‘¿¡")
 _CLOSING = frozenset(".,;:!?)]}>»›”’…%。、，；：！？）」』")

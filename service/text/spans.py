@@ -10,8 +10,9 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
 from service.records import Span
+from service.text.date_patterns import is_date_pattern
 from service.text.document import Segment
-from service.text.patterns import SPANS
+from service.text.patterns import SPANS, UNSPACED
 
 _MOST_REMEMBERED = 20_000  # characters; callers choose what they send
 _ELLIPSIS = "…"  # tokenizers read it as three points, which mean the same
@@ -19,9 +20,9 @@ _ELLIPSIS = "…"  # tokenizers read it as three points, which mean the same
 # What takes the place of a character that the tokenizer lacks, by what it does to its neighbours.
 _LETTER, _SIGN, _BRACKET, _SPAN = "\uf8f0", "\uf8f1", "\uf8f2", "\n"
 
-# Scripts without spaces between words: a rare character there is protected without the clause around it.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-IN_WORD = f"[^\\W{UNSPACED}]"  # a character that makes a word with those beside it
+# A character that makes a word with those beside it.  In scripts without spaces a rare one is protected without the
+# clause around it.
+IN_WORD = f"[^\\W{UNSPACED}]"
 _JOINED = rf"[^\W_{UNSPACED}{_LETTER}{_SIGN}{_BRACKET}]"
 _NUMBER = r"\d++(?:[.,]\d++)*+"
 _TOKENS = re.compile(
@@ -85,6 +86,8 @@ def find_spans(text: str, alphabet: Alphabet) -> tuple[Span, ...]:
     A character that the tokenizer lacks takes its word or its number with it ("$1,299.99", "AT&T", "café"); a bracket,
     and a sign between words, stand alone.  Spans with at most some punctuation between them are one ("%d/%d").
     """
+    if is_date_pattern(text):
+        return (Span(0, len(text)),)
     spans = [Span(*match.span(1)) for match in SPANS.finditer(text) if match.lastindex]
     lacking = alphabet.lacks(text)
     if lacking:

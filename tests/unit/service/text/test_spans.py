@@ -62,6 +62,13 @@ def test_finds_what_comes_back_as_it_is(case, alphabet):
         (r"Sure?\n\nYour changes", [r"\n\n"]),
         (r"\u00a9 2026 by us\t", [r"\u00a9", r"\t"]),
         (r"Open C:\new\temp now", [r"C:\new\temp"]),
+        (r"The boat is here.\nplease come\tnow\r\nor never.", [r"\n", r"\t", r"\r\n"]),
+        (r"Die Tür ist zu\n\nbitte warten.", [r"\n\n"]),
+        (r"\nplease wait for 30\% of it", [r"\n", r"\%"]),
+        (r"Das Boot\u00a0wartet hier\tund dort", [r"\u00a0", r"\t"]),
+        (r"One line\\nand another", [r"\\n"]),
+        (r"The folder src\lib\new and D:\temp\neu stay.", [r"src\lib\new", r"D:\temp\neu"]),
+        (r"\newline and \times and \reference", [r"\newline", r"\times", r"\r"]),
     ],
 )
 def test_escapes_of_strings_come_back_and_folders_stay_whole(text, spans, alphabet):
@@ -123,9 +130,29 @@ def test_a_composed_letter_that_is_known_is_known_in_two_characters(alphabet):
 WORDS = (
     "a A 1 . a. 1. a1 a- a_ _ - -- / a/ /a \\ { } {} {a {{ {a,plural, % %( %1 $ $( ${ < <a <% & &a # @ a@ a@b. [ [1,"
     " [[ {# ` ``` : :: a:: a: 0: http:// http://( http://a( www. a.com/ ~/ ./ C:\\ ' é é- 1é $1, € 你 a, 0a -a a( a["
-    " (a aB v1. 1.1 = =a a= f ff: 0- %*. + a+ ! a! é. *. \u200d 👩\u200d 🇩 1\ufe0f a\u0301 a.b:: a\\n .\\n"
+    " (a aB v1. 1.1 = =a a= f ff: 0- %*. + a+ ! a! é. *."
+    " %a %a. %#@ *| \\n \\na \\a{ a\\b ](a ][ [a] [a= [/ [code] dd. MM Ctrl+ Ctrl- ⌘ ** *a -- -----BEGIN eyJ a1 ''"
+    " \u200d 👩\u200d 🇩 1\ufe0f a\u0301 a.b:: a\\n .\\n"
 )
-UNITS = (*WORDS.split(), " -", "`` ", "word ", "Word. ", "1 € ", "{% ", "[^\n", "{a, select, b {", "-a b", "a.b()")
+UNITS = (
+    *WORDS.split(),
+    " -",
+    "`` ",
+    "word ",
+    "Word. ",
+    "1 € ",
+    "{% ",
+    "[^\n",
+    "{a, select, b {",
+    "-a b",
+    "a.b()",
+    "[a b=",
+    "Ctrl + ",
+    "%Y ",
+    "-----BEGIN A-----\n",
+    "a1B+",
+    "\\a[",
+)
 
 ALPHABET = Alphabet(as_small_tokenizer)
 SIGNS = st.sampled_from(
