@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
+from unicodedata import category
 
 from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
 from service.documents.xml_tree import Element, read_elements
@@ -12,14 +13,57 @@ from service.text.elements import Elements
 from service.text.lexer import TokenKind, lex
 from service.text.syntax import HTML
 
-PIECE = 2_000  # characters after which a piece of HTML ends with the next block: far below any limit of a server
+# Characters of a piece, far below any limit of a server; one of HTML ends with the next block, one of text before that.
+PIECE = 2_000
 
 _PARAGRAPH = re.compile(r"(?:[^\r\n]*\S[^\r\n]*(?:\r\n|\n|\r|\Z))+")
+_JOINER = "\u200d"
+_LINE_END = r"(?:\r\n|\r|\n)"
+_CLOSING = "[\"'»«”“’)\\]]{0,3}"
+_LOWER = "a-zß-öø-ÿά-ώа-џ"
+# Where a long paragraph of plain text is cut, the best kind of place first.  What matches is a few characters long, so
+# that the search takes time in proportion to the piece.
+_CUTS = tuple(
+    map(
+        re.compile,
+        (
+            rf"[.!?…:;。！？।؟]{_CLOSING}[ \t]{{0,8}}{_LINE_END}",  # the end of a line and of a sentence
+            rf"{_LINE_END}(?![{_LOWER}])",  # of a line, where no wrapped sentence goes on
+            rf"[.!?…]{_CLOSING}\s{{1,8}}|[。！？।؟]{_CLOSING}",  # of a sentence
+            _LINE_END,
+            r"\s",
+        ),
+    )
+)
 
 
 def read_plain(text: str) -> Draft:
-    """Return the draft of a file of plain text, a paragraph a unit: blank lines stand between them."""
-    return _draft(text, (match.span() for match in _PARAGRAPH.finditer(text)), TextFormat.PLAIN)
+    """Return the draft of a file of plain text, a paragraph a unit: blank lines stand between them.
+
+    A long paragraph, such as a file with a sentence a line and no blank line, is cut where a line ends, and a long line
+    where a sentence does.
+    """
+    paragraphs = (match.span() for match in _PARAGRAPH.finditer(text))
+    return _draft(text, chain.from_iterable(_pieces(text, *place) for place in paragraphs), TextFormat.PLAIN)
+
+
+def _pieces(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the pieces of a paragraph, each as long as the best kind of place to cut it allows."""
+    while end - begin > PIECE:
+        cut = _cut(text, begin + PIECE // 2, begin + PIECE)
+        yield begin, cut
+        begin = cut
+    yield begin, end
+
+
+def _cut(text: str, least: int, most: int) -> int:
+    for cuts in _CUTS:
+        if found := [match.end() for match in cuts.finditer(text, least, most)]:
+            return found[-1] + (text[found[-1] - 1 : found[-1] + 1] == "\r\n")
+    cut = most
+    while cut > least and (category(text[cut]).startswith("M") or _JOINER in text[cut - 1 : cut + 1]):
+        cut -= 1  # a character goes with its accents, an emoji with what it is joined to
+    return cut if cut > least else most
 
 
 def read_html(text: str) -> Draft:

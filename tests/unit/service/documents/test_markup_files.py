@@ -32,6 +32,56 @@ def test_a_unit_of_plain_text_is_a_paragraph(source, units):
     assert shouted(draft).text == source.upper()
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+    ("line", "is_cut_after"),
+    [
+        ("The cat number 17 sleeps.", "."),
+        ("“The cat sleeps.”", "”"),
+        ("the cat sleeps in line 17", "7"),  # no line ends a sentence
+        ("- Katzen schlafen gern in Zeile 17", "7"),
+        ("猫は寝る。", "。"),
+    ],
+)
+def test_a_long_paragraph_is_cut_where_a_line_ends(line, end, is_cut_after):
+    source = f"{line}{end}" * 1_000
+    units = [unit.text for unit in read_plain(source).units]
+
+    assert "".join(units) == source
+    assert max(map(len, units)) <= PIECE + 1
+    assert [unit for unit in units if not unit.endswith(is_cut_after + end)] == []
+    assert shouted(read_plain(source)).text == source.upper()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "end"),
+    [("The cat sleeps, or so it says. ", ". "), ("猫は寝る。", "。"), ("Schläft die Katze?  ", "?  ")],
+)
+def test_a_long_line_is_cut_where_a_sentence_ends(sentence, end):
+    source = sentence * 1_000
+    units = [unit.text for unit in read_plain(source).units]
+
+    assert "".join(units) == source
+    assert max(map(len, units)) <= PIECE
+    assert [unit for unit in units if not unit.endswith(end)] == []
+
+
+def test_wrapped_prose_is_cut_between_sentences_not_in_the_middle_of_one():
+    source = "A sentence that goes on and on, until its line is full,\nand then a bit further. It was short. " * 100
+    units = [unit.text for unit in read_plain(source).units]
+
+    assert [unit for unit in units if not unit.endswith(". ")] == []
+
+
+@pytest.mark.parametrize("text", ["x" * 9_999, "e\u0301" * 3_000, "👩\u200d🚀a" * 2_000, "word " * 3_000])
+def test_text_without_an_end_is_cut_all_the_same_and_between_its_characters(text):
+    units = [unit.text for unit in read_plain("a" + text).units]
+
+    assert "".join(units) == "a" + text
+    assert max(map(len, units)) <= PIECE
+    assert [unit[0] for unit in units if unit[0] in "\u0301\u200d🚀"] == []
+
+
 def test_short_html_is_one_unit():
     (unit,) = read_html("<!DOCTYPE html>\n<p>a</p><p>b</p>\n").units
 
