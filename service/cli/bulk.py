@@ -26,11 +26,14 @@ from service.cli.options import (
     ToLanguage,
     bundle_dir,
     examples,
+    ranged,
     require_bundle_options,
     server_address,
     with_record,
 )
 from service.cli.reporting import EXIT_SOME_FAILED
+from service.cli.search_options import BEAM
+from service.ranges import OUTAGE, PROCESSES, RECORDS
 from service.records import TranslateOptions
 from service.registry.model_info import index_of, search_params
 
@@ -64,17 +67,17 @@ class Bulk:
     model: Model = None
     bundle: BundleDir = None
     precision: Precision = None
-    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", help="1 is greedy search.")] = None
+    beam_size: Annotated[int | None, ranged(BEAM, "--beam-size", "-b", help="1 is greedy search.")] = None
     shortlist: Annotated[bool | None, typer.Option("--shortlist", help="Only likely target words: faster.")] = None
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local"
     ray_address: Annotated[str | None, typer.Option(help="Of a running cluster.  [default: this machine]")] = None
-    num_workers: Annotated[int, typer.Option("--workers", min=1, help="With --engine ray.")] = 2
-    part_size: Annotated[int, typer.Option(min=1, help="Records kept together; what a kill can cost.")] = 1000
+    num_workers: Annotated[int, ranged(PROCESSES, "--workers", help="With --engine ray.")] = 2
+    part_size: Annotated[int, ranged(RECORDS, help="Records kept together; what a kill can cost.")] = 1000
     max_outage_s: Annotated[
         float | None,
-        typer.Option(
+        ranged(
+            OUTAGE,
             "--max-outage",
-            min=0.0,
             help="Of a server: seconds at a stretch without an answer, or any word of room, before the run ends; they "
             "count from the first call that fails. The start takes at most 30 of them.  [default: 300]",
         ),

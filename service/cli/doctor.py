@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from service.addresses import Address, ListenError
-from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples
+from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples, ranged
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
@@ -24,6 +24,7 @@ from service.engine.cuda.device import probe
 from service.engine.job import FinishReason
 from service.errors import DragomanError
 from service.extras import how_to_install
+from service.ranges import ANY_PORT
 from service.records import TranslateOptions
 from service.registry.repository import BundleCandidate, BundleSource, bundle_source
 from service.threads import affine_cpus, available_threads, cpu_quota
@@ -41,8 +42,8 @@ def doctor(
     config: ConfigFile = None,
     bundle: BundleDir = None,
     precision: Precision = None,
-    port: Annotated[int | None, typer.Option(help="gRPC port to look at.  [default: 50051]")] = None,
-    http_port: Annotated[int | None, typer.Option(help="HTTP port to look at.  [default: 8080]")] = None,
+    port: Annotated[int | None, ranged(ANY_PORT, help="gRPC port to look at.  [default: 50051]")] = None,
+    http_port: Annotated[int | None, ranged(ANY_PORT, help="HTTP port to look at.  [default: 8080]")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check whether this machine can serve: runtime, CPU, threads, ports, model.

@@ -5,10 +5,9 @@ Imports little: it runs every few seconds.
 
 from typing import Annotated, Any
 
-import typer
-
-from service.cli.options import Connection, Server, examples, server_address, with_connection
+from service.cli.options import Connection, Server, examples, ranged, server_address, with_connection
 from service.cli.reporting import EXIT_SOME_FAILED, fail
+from service.ranges import SECONDS
 
 EPILOG = examples("dragoman health", "dragoman health --server translate.example:50051")
 
@@ -17,7 +16,7 @@ EPILOG = examples("dragoman health", "dragoman health --server translate.example
 def health(
     connection: Connection,
     server: Server = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the answer.")] = 3.0,
+    timeout: Annotated[float, ranged(SECONDS, help="For the answer.")] = 3.0,
 ) -> None:
     """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""
     import grpc

@@ -11,8 +11,9 @@ import typer
 
 from model.files import kind_of, write_whole
 from service.calls.api_keys import KeyEntry, digest_of, generate_key, parse_keys
-from service.cli.options import examples
+from service.cli.options import examples, ranged
 from service.cli.reporting import reported
+from service.ranges import QUEUED_TOKENS, WEIGHT
 
 app = typer.Typer(
     name="keys", help="API keys for the server's `security.api_keys`.", no_args_is_help=True, rich_markup_mode=None
@@ -36,8 +37,10 @@ def new(
     name: Annotated[str, typer.Argument(help="Whose it is; a key and its successor may share a name.")],
     file: Annotated[Path | None, typer.Option("--file", help="Takes the entry; made if there is none.")] = None,
     priority: Annotated[str | None, typer.Option(help="Highest: interactive or batch.  [default: interactive]")] = None,
-    weight: Annotated[float | None, typer.Option(help="Share beside other callers.  [default: 1]")] = None,
-    max_queued_tokens: Annotated[int | None, typer.Option(help="Of texts without an answer.  [default: any]")] = None,
+    weight: Annotated[float | None, ranged(WEIGHT, help="Share beside other callers.  [default: 1]")] = None,
+    max_queued_tokens: Annotated[
+        int | None, ranged(QUEUED_TOKENS, help="Of texts without an answer.  [default: any]")
+    ] = None,
     models: Annotated[list[str] | None, typer.Option("--model", help="It may use; may be repeated.")] = None,
     admin: Annotated[bool, typer.Option("--admin", help="May call dragoman.admin.v1.")] = False,
     expires: Annotated[datetime | None, typer.Option(help="Good before this moment, UTC.")] = None,

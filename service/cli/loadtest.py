@@ -24,9 +24,11 @@ from service.cli.options import (
     Server,
     ToLanguage,
     examples,
+    ranged,
     server_address,
     with_record,
 )
+from service.cli.search_options import BEAM
 from service.client.channel import RetryPolicy, credentials
 from service.errors import Unavailable
 from service.grpc.codec import encode_request
@@ -35,13 +37,13 @@ from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_
 from service.loadtest.run import LoadConfig, OnProgress, SendProgress, StageOutcome, run_closed, run_stage
 from service.loadtest.schedule import ARRIVALS
 from service.loadtest.search import highest_rate
+from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
 from service.records import Priority, TranslateOptions, TranslationRequest
 from service.text.lines import text_of_line
 
 _SEND_DELAY_LIMIT_MS = 20.0
 _CPU_LIMIT = 0.8  # of a CPU for each worker
-_MAX_RATE = 1e6  # calls a second; a worker sends some thousands
-_MAX_S = 86_400.0  # a day
+_MAX_CALLS = 10_000_000  # of a stage
 _SAMPLE = (
     "The children are playing in the garden.",
     "Could you tell me where the station is?",
@@ -70,20 +72,18 @@ class LoadTest:
     texts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts to send, one a line.  [default: four of our own]")
     ] = None
-    texts_per_call: Annotated[int, typer.Option(min=1, help="Taken again from the first where they run out.")] = 1
-    rates: Annotated[list[float] | None, typer.Option("--rate", help="Calls a second; a stage for each.")] = None
+    texts_per_call: Annotated[int, ranged(TEXTS, help="Taken again from the first where they run out.")] = 1
+    rates: Annotated[list[float] | None, ranged(RATE, "--rate", help="Calls a second; a stage for each.")] = None
     find_p99_ms: Annotated[
         float | None,
-        typer.Option("--find-p99", metavar="MS", help="Find the highest rate whose p99 stays within this."),
+        ranged(MILLISECONDS, "--find-p99", help="Find the highest rate whose p99 stays within this."),
     ] = None
-    first_rate: Annotated[float, typer.Option(help="Where --find-p99 begins.")] = 10.0
-    concurrency: Annotated[int | None, typer.Option(min=1, help="A closed loop of so many callers instead.")] = None
-    duration_s: Annotated[float, typer.Option("--duration", metavar="SECONDS", help="Of each stage.")] = 30.0
-    warm_up_s: Annotated[
-        float, typer.Option("--warm-up", metavar="SECONDS", help="Cut from the start of each stage.")
-    ] = 5.0
+    first_rate: Annotated[float, ranged(RATE, help="Where --find-p99 begins.")] = 10.0
+    concurrency: Annotated[int | None, ranged(CALLERS, help="A closed loop of so many callers instead.")] = None
+    duration_s: Annotated[float, ranged(SECONDS, "--duration", help="Of each stage.")] = 30.0
+    warm_up_s: Annotated[float, ranged(WAIT, "--warm-up", help="Cut from the start of each stage.")] = 5.0
     arrivals: Annotated[str, typer.Option(help="poisson, or constant gaps.")] = "poisson"
-    beam_sizes: Annotated[list[int] | None, typer.Option("--beam-size", "-b", help="Several are taken in turn.")] = None
+    beam_sizes: Annotated[list[int] | None, ranged(BEAM, "--beam-size", "-b", help="Several are taken in turn.")] = None
     priorities: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,12 +92,10 @@ class LoadTest:
             help="interactive or batch; several are taken in turn.  [default: what the key may have]",
         ),
     ] = None
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Deadline of a call.")] = 60.0
-    target_ms: Annotated[
-        float | None, typer.Option("--target", metavar="MS", help="Slower answers are no goodput.")
-    ] = None
-    num_workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that send.")] = 1
-    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 1
+    timeout_s: Annotated[float, ranged(SECONDS, "--timeout", help="Deadline of a call.")] = 60.0
+    target_ms: Annotated[float | None, ranged(MILLISECONDS, "--target", help="Slower answers are no goodput.")] = None
+    num_workers: Annotated[int, ranged(PROCESSES, "--workers", help="Processes that send.")] = 1
+    seed: Annotated[int, ranged(SEED, help="Of the arrivals.")] = 1
     reports: Annotated[
         list[Path] | None,
         typer.Option("--report", metavar="FILE", help=".html (with charts), .json or .csv; may be repeated."),
@@ -109,19 +107,12 @@ class LoadTest:
             raise ValueError("choose one of --rate, --find-p99 and --concurrency")
         if self.arrivals not in ARRIVALS:
             raise ValueError(f"arrivals is {self.arrivals!r}, there are {' and '.join(ARRIVALS)}")
-        given = (
-            *(("--rate", rate, _MAX_RATE) for rate in self.rates or ()),
-            ("--find-p99", self.find_p99_ms, _MAX_S * 1e3),
-            ("--first-rate", self.first_rate, _MAX_RATE),
-            ("--duration", self.duration_s, _MAX_S),
-            ("--timeout", self.timeout_s, _MAX_S),
-            ("--target", self.target_ms, _MAX_S * 1e3),
-        )
-        for name, value, most in given:
-            if value is not None and not 0 < value <= most:
-                raise ValueError(f"{name} is {value:g}, more than 0 and at most {most:,.0f} is accepted")
-        if not self.warm_up_s >= 0:
-            raise ValueError(f"--warm-up is {self.warm_up_s:g}, 0 s or more are needed")
+        num_calls = max(self.rates or [0.0]) * self.duration_s
+        if num_calls > _MAX_CALLS:
+            raise ValueError(
+                f"--rate {max(self.rates or ()):g} for --duration {self.duration_s:g} makes {num_calls:,.0f} calls, "
+                f"at most {_MAX_CALLS:,} are kept in memory"
+            )
         if self.warm_up_s >= self.duration_s:
             raise ValueError(
                 f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"

@@ -14,9 +14,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.errors import Unavailable
+from service.ranges import WAIT, Range
 
 if TYPE_CHECKING:
     from service.client import Client, ClientConfig
+
+
+def ranged(within: Range, *names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002 - as typer's own
+    """Return an option that takes the numbers of a range; its help says which.
+
+    Every number that a command takes is one of these: tests/unit/service/cli/test_numbers.py.
+    """
+
+    def parse(given: str | float) -> float:
+        try:
+            return within.parse(given)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    vars(parse)["within"] = within
+    return typer.Option(
+        *names, metavar=metavar or _METAVARS.get(within.unit, "N"), help=f"{help}  [{within}]", parser=parse
+    )
+
+
+_METAVARS = {"seconds": "SECONDS", "milliseconds": "MS", "a second": "RATE"}
 
 READY_WITHIN_S = 5.0  # how long `translate` and `models` wait for a server
 
@@ -51,7 +73,7 @@ Precision = Annotated[
 FromLanguage = Annotated[str, typer.Option("--from", help="BCP 47; empty for the model's.")]
 ToLanguage = Annotated[str, typer.Option("--to", help="BCP 47; empty for the model's.")]
 Model = Annotated[str | None, typer.Option(help="Name as `dragoman models` shows it.")]
-Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for the server to be ready.")]
+Wait = Annotated[float, ranged(WAIT, help="How long to wait for the server to be ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", envvar="DRAGOMAN_CONFIG", help="Settings in TOML.")

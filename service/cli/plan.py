@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from model.files import require_writable, write_whole
-from service.cli.options import AsJson, examples
+from service.cli.options import AsJson, examples, ranged
 from service.extras import how_to_install
 from service.planning.fit import Fit, fit
 from service.planning.measured import Measured, read
 from service.planning.search import Demand, Planner, Prediction
 from service.planning.simulation import Balancer
+from service.ranges import MILLISECONDS, RATE, REPLICAS, SEED, SIMULATED_TEXTS
 
 _GOOD_ERROR = 0.15  # of a stage's p99
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
@@ -38,12 +39,12 @@ def plan(
     reports: Annotated[
         list[Path], typer.Argument(metavar="REPORT...", help="JSON of `dragoman loadtest` against one replica.")
     ],
-    rate: Annotated[float, typer.Option(metavar="TEXTS", help="Texts a second that all replicas get together.")],
-    p99_ms: Annotated[float, typer.Option(metavar="MS", help="99 of 100 calls must be answered within this.")],
-    spare: Annotated[int, typer.Option(min=0, help="Replicas that may be lost; the rest still hold the target.")] = 0,
-    texts_per_call: Annotated[int | None, typer.Option(min=1, help="[default: as measured]")] = None,
+    rate: Annotated[float, ranged(RATE, help="Texts a second that all replicas get together.")],
+    p99_ms: Annotated[float, ranged(MILLISECONDS, help="99 of 100 calls must be answered within this.")],
+    spare: Annotated[int, ranged(REPLICAS, help="Replicas that may be lost; the rest still hold the target.")] = 0,
+    texts_per_call: Annotated[int | None, ranged(SIMULATED_TEXTS, help="In a call.  [default: as measured]")] = None,
     balancer: Annotated[Balancer, typer.Option(help="Who gets the next call.")] = Balancer.LEAST_REQUEST,
-    seed: Annotated[int, typer.Option(help="Of the simulated arrivals.")] = 1,
+    seed: Annotated[int, ranged(SEED, help="Of the simulated arrivals.")] = 1,
     as_json: AsJson = False,
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="p99 against replicas, .png or .svg; needs matplotlib.")
@@ -58,10 +59,8 @@ def plan(
     Exit code 0 with an answer; 2: wrong usage, or no number of replicas holds the target.
     """
     check_chart(chart)
-    for option, value in (("--rate", rate), ("--p99-ms", p99_ms)):
-        if not (isfinite(value) and value > 0):
-            raise ValueError(f"{option} is {value:g}, a finite number above 0 is needed")
     measured = read((str(file), file.read_text(encoding="utf-8")) for file in reports)
+    SIMULATED_TEXTS.check("the number of texts in a call of the reports", measured.texts_per_call)
     demand = Demand(
         rate=rate,
         p99_s=p99_ms / 1e3,

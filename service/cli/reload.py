@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import AdminServer, Connection, examples, with_connection
+from service.cli.options import AdminServer, Connection, examples, ranged, with_connection
 from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
+from service.ranges import SECONDS
 
 EPILOG = examples("dragoman reload", "dragoman reload --model en-de --server 127.0.0.1:50052")
 
@@ -14,7 +15,7 @@ EPILOG = examples("dragoman reload", "dragoman reload --model en-de --server 127
 def reload(
     connection: Connection,
     model: Annotated[str, typer.Option(help="Only this one.  [default: all]")] = "",
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="For loading and self-test.")] = 600.0,
+    timeout: Annotated[float, ranged(SECONDS, help="For loading and self-test.")] = 600.0,
     server: AdminServer = DEFAULT_ADMIN_ADDRESS,
 ) -> None:
     """Have a running server look at its repository of models again, as SIGHUP does, and wait for the outcome.

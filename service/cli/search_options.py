@@ -8,7 +8,24 @@ from typing import Annotated, Any
 
 import typer
 
+from model.manifest import LENGTH_PENALTY_RANGE, MAX_BEAM_SIZE, PATIENCE_RANGE
+from service.cli.options import ranged
+from service.ranges import Range
 from service.records import TranslateOptions
+from service.registry.decoding_options import RANGES
+
+
+def _of_contract(name: str, unit: str = "") -> Range:
+    least, most = RANGES[name]
+    return Range(least=least, most=most, unit=unit, is_whole=isinstance(least, int))
+
+
+BEAM = Range(least=1, most=MAX_BEAM_SIZE)  # a server's own limit may be lower, and says so
+_TOKENS = Range(least=1, most=100_000, unit="tokens")
+_LEAST_TOKENS = Range(least=0, most=100_000, unit="tokens")
+_PENALTY, _PATIENCE = (
+    Range(least=least, most=most, is_whole=False) for least, most in (LENGTH_PENALTY_RANGE, PATIENCE_RANGE)
+)
 
 Suppressed = Annotated[
     list[str], typer.Option("--suppress", metavar="PHRASE", help="Keep it out of translations; may be repeated.")
@@ -19,28 +36,38 @@ Suppressed = Annotated[
 class SearchOptions:
     """What the command line says about the search; None takes the model's default."""
 
-    beam_size: Annotated[int | None, typer.Option("--beam-size", "-b", help="1 is greedy search.")] = None
-    num_hypotheses: Annotated[int | None, typer.Option("--num-hypotheses", "-n", help="Translations per text.")] = None
+    beam_size: Annotated[int | None, ranged(BEAM, "--beam-size", "-b", help="1 is greedy search.")] = None
+    num_hypotheses: Annotated[int | None, ranged(BEAM, "--num-hypotheses", "-n", help="Translations per text.")] = None
     alternatives: Annotated[
         bool | None, typer.Option("--alternatives", help="With -n: translations that begin differently.")
     ] = None
-    length_penalty: Annotated[float | None, typer.Option(help="0 prefers short translations.")] = None
-    patience: Annotated[float | None, typer.Option(help="More than 1 searches longer.")] = None
-    max_target_tokens: Annotated[int | None, typer.Option(help="Longest translation in tokens.")] = None
-    min_target_tokens: Annotated[int | None, typer.Option(help="Shortest translation in tokens.")] = None
-    repetition_penalty: Annotated[float | None, typer.Option(help="More than 1 avoids tokens that came before.")] = None
-    no_repeat_ngram: Annotated[int | None, typer.Option(metavar="N", help="No sequence of N tokens comes twice.")] = (
-        None
-    )
-    suppress: Suppressed = field(default_factory=list)
-    top_k: Annotated[int | None, typer.Option(help="Draw each token among this many best ones, with a beam of 1.")] = (
-        None
-    )
-    top_p: Annotated[
-        float | None, typer.Option(help="With --top-k: among the likeliest whose probabilities sum up to this.")
+    length_penalty: Annotated[float | None, ranged(_PENALTY, help="0 prefers short translations.")] = None
+    patience: Annotated[float | None, ranged(_PATIENCE, help="More than 1 searches longer.")] = None
+    max_target_tokens: Annotated[int | None, ranged(_TOKENS, help="Longest translation in tokens.")] = None
+    min_target_tokens: Annotated[int | None, ranged(_LEAST_TOKENS, help="Shortest translation in tokens.")] = None
+    repetition_penalty: Annotated[
+        float | None, ranged(_of_contract("repetition_penalty"), help="More than 1 avoids tokens that came before.")
     ] = None
-    temperature: Annotated[float | None, typer.Option(help="With --top-k: more than 1 draws bolder.")] = None
-    seed: Annotated[int | None, typer.Option(help="With --top-k: the same number draws the same again.")] = None
+    no_repeat_ngram: Annotated[
+        int | None, ranged(_of_contract("no_repeat_ngram_size"), help="No sequence of N tokens comes twice.")
+    ] = None
+    suppress: Suppressed = field(default_factory=list)
+    top_k: Annotated[
+        int | None,
+        ranged(_of_contract("sampling_top_k"), help="Draw each token among this many best ones, with a beam of 1."),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        ranged(
+            _of_contract("sampling_top_p"), help="With --top-k: among the likeliest whose probabilities sum up to this."
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None, ranged(_of_contract("sampling_temperature"), help="With --top-k: more than 1 draws bolder.")
+    ] = None
+    seed: Annotated[
+        int | None, ranged(_of_contract("sampling_seed"), help="With --top-k: the same number draws the same again.")
+    ] = None
     shortlist: Annotated[
         bool | None, typer.Option("--shortlist", help="Only target tokens that the model's shortlist names: faster.")
     ] = None

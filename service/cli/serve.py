@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import BundleDir, ConfigFile, bundle_dir, examples
+from service.cli.options import BundleDir, ConfigFile, bundle_dir, examples, ranged
 from service.config import ServerConfig, load_config, setting_sources
 from service.errors import DragomanError
+from service.ranges import ANY_PORT, ENGINES
 
 if TYPE_CHECKING:
     from service.client import AsyncClient, ClientConfig
@@ -47,12 +48,16 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Serve a repository of bundles, NAME/VERSION.")
     ] = None,
     engines: Annotated[
-        int | None, typer.Option(help="Engine processes of each model; one per CPU if not given.")
+        int | None, ranged(ENGINES, help="Engine processes of each model; one per CPU if not given.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address of the gRPC port; this machine alone if not given.")] = None,
-    port: Annotated[int | None, typer.Option(help="gRPC port, 0 for any.")] = None,
-    http_port: Annotated[int | None, typer.Option(help="Port of /metrics, /healthz and /readyz, 0 for any.")] = None,
-    admin_port: Annotated[int | None, typer.Option(help="For `dragoman status`, 0 for any; none if not given.")] = None,
+    port: Annotated[int | None, ranged(ANY_PORT, help="gRPC port, 0 for any.")] = None,
+    http_port: Annotated[
+        int | None, ranged(ANY_PORT, help="Port of /metrics, /healthz and /readyz, 0 for any.")
+    ] = None,
+    admin_port: Annotated[
+        int | None, ranged(ANY_PORT, help="For `dragoman status`, 0 for any; none if not given.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting; may be repeated.")
     ] = None,

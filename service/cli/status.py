@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from protos import admin_pb2 as pb
-from service.cli.options import AdminServer, AsJson, Connection, examples, with_connection
+from service.cli.options import AdminServer, AsJson, Connection, examples, ranged, with_connection
 from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
+from service.ranges import REQUESTS
 
 WATCH_PERIOD_S = 1.0
 _WIDTH = 120  # where no terminal says how wide it is
@@ -34,7 +35,7 @@ def status(
     server: AdminServer = DEFAULT_ADMIN_ADDRESS,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second until Ctrl-C.")] = False,
-    requests: Annotated[int, typer.Option(min=1, max=10_000, help="Calls to list, oldest first.")] = 20,
+    requests: Annotated[int, ranged(REQUESTS, help="Calls to list, oldest first.")] = 20,
 ) -> None:
     """Show what a running server is doing: calls with age and phase, queue, engines.
 

@@ -25,6 +25,7 @@ from service.cli.options import (
     Wait,
     bundle_dir,
     examples,
+    ranged,
     require_bundle_options,
     server_address,
     wait_for,
@@ -36,6 +37,7 @@ from service.client import Client
 from service.documents.formats import DocumentFormat
 from service.errors import DragomanError, InvalidInput
 from service.local import DEFAULT_WINDOW, LocalTranslator
+from service.ranges import SECONDS, TEXTS, THREADS
 from service.records import TextWarning, TranslateAll, TranslateOptions, Translation, TranslationRequest
 
 EPILOG = examples(
@@ -68,16 +70,16 @@ def translate(
     server: Server = None,
     bundle: BundleDir = None,
     precision: Precision = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="With --bundle.  [default: allowed CPUs]")] = None,
+    threads: Annotated[int | None, ranged(THREADS, help="With --bundle.  [default: allowed CPUs]")] = None,
     source_language: FromLanguage = "",
     target_language: ToLanguage = "",
     model: Model = None,
     search: SearchOptions = MODEL_DEFAULTS,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deadline of a call.  [default: 60]")] = None,
+    timeout: Annotated[float | None, ranged(SECONDS, help="Deadline of a call.  [default: 60]")] = None,
     wait: Wait = READY_WITHIN_S,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Texts per call, or read ahead with --bundle; 1 answers each line before the next."),
+        ranged(TEXTS, help="Texts per call, or read ahead with --bundle; 1 answers each line before the next."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores.")] = False,
     progress: Annotated[bool | None, typer.Option(help="Progress bar.  [default: where it disturbs nothing]")] = None,

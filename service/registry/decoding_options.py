@@ -13,7 +13,7 @@ from service.records import TranslateOptions
 MAX_SUPPRESSED_PHRASES = 64
 MAX_PHRASE_CHARACTERS = 200
 MAX_SAMPLING_TOP_K = 1_000
-_RANGES: dict[str, tuple[float, float]] = {  # both ends included; translation.proto says the same
+RANGES: dict[str, tuple[float, float]] = {  # both ends included; translation.proto says the same
     "repetition_penalty": (1.0, 10.0),
     "no_repeat_ngram_size": (0, 32),
     "sampling_top_k": (0, MAX_SAMPLING_TOP_K),
@@ -22,7 +22,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # both ends included; translation.p
     "sampling_seed": (0, (1 << 64) - 1),
 }
 _OF_SAMPLING = ("sampling_top_p", "sampling_temperature", "sampling_seed")
-_NAMES = (*_RANGES, "min_target_tokens", "return_alternatives")
+_NAMES = (*RANGES, "min_target_tokens", "return_alternatives")
 
 Spell = Callable[[Sequence[str]], Spellings]
 
@@ -44,7 +44,7 @@ def with_decoding_options(
     given = {name: value for name in _NAMES if (value := getattr(options, name)) is not None}
     if not given and not options.suppressed_phrases:
         return params
-    for name, (low, high) in _RANGES.items():
+    for name, (low, high) in RANGES.items():
         if name in given:
             check_range(name, given[name], low, high)
     check_range("min_target_tokens", given.get("min_target_tokens", 0), 0, params.max_target_tokens - 1)

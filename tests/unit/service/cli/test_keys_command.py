@@ -89,7 +89,6 @@ def test_any_character_of_a_name_is_written_so_that_toml_reads_it():
     ("arguments", "message"),
     [
         ("'a b'", "keys[0].name: "),
-        ("a --weight 0", "keys[0].weight: "),
         ("a --priority urgent", "keys[0].priority: "),
         ("a --file gone/keys.toml", "gone"),
         ("a --file dragoman.toml", "dragoman.toml is left as it is"),

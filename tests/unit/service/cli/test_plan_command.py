@@ -68,7 +68,6 @@ def test_the_answer_is_a_sentence_under_two_tables(report, tmp_path):
     ("arguments", "message"),
     [
         (["--rate", 100, "--p99-ms", 50], "a p99 of 50 ms cannot be held: without other calls it is 100 ms"),
-        (["--rate", -1, "--p99-ms", 50], "--rate is -1, a finite number above 0 is needed"),
         (
             ["--rate", 100, "--p99-ms", 200, "--chart", "plan.txt"],
             "plan.txt has the suffix '.txt', there are .png, .svg",

@@ -84,7 +84,7 @@ def test_printed_settings_are_a_configuration_file(tmp_path, arguments, variable
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--port 99999", "listen.grpc_port is 99999"),
+        ("--set listen.grpc_port=99999", "listen.grpc_port is '99999'"),
         ("--set limits.max_text=3", "did you mean max_texts"),
         ("--set max_texts", "write GROUP.NAME=VALUE"),
         ("--config no-such.toml", "no-such.toml cannot be read"),
