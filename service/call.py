@@ -4,13 +4,14 @@ How it is found out who calls (API key, a trusted proxy's word, the peer's addre
 no frozen record: the parts that it passes count in it.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from service.engine.job import JobResult
 from service.errors import PermissionDenied
-from service.records import Priority
+from service.records import Priority, WarningKind
 
 Identity = tuple[str, str]  # source and name: a proxy's word "10.0.0.7" is not the peer 10.0.0.7
 Phase = Literal["admission", "load", "tokenize", "queue", "decode", "detokenize", "stream"]
@@ -73,6 +74,8 @@ class Call:
     source_tokens: int = 0
     target_tokens: int = 0  # of the texts that were translated
 
+    warnings: str = ""  # about its translations, where the answer has no room for them: kinds with counts
+
     # Seconds in each phase: the longest of the call's texts.
     tokenize_s: float = 0.0
     queue_s: float = 0.0
@@ -98,6 +101,10 @@ class Call:
         """Note the joined names of the models that have answered, each of which the caller may use."""
         self.model = names
         self.has_several_models = "," in names or "+" in names
+
+    def warn(self, kinds: Iterable[WarningKind]) -> None:
+        """Note what the caller is warned of, beside an answer that has no room for it."""
+        self.warnings = ", ".join(f"{kind}={count}" for kind, count in sorted(Counter(kinds).items()))
 
     def is_late(self, now: float) -> bool:
         """Whether a call that ends now without an answer ends because of its deadline."""

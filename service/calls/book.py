@@ -18,6 +18,7 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls
 
 REQUEST_ID_KEY = "x-request-id"
+WARNINGS_KEY = "x-translation-warnings"
 TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
 _STOPPING = "the server is stopping"

@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 
 from service.call import Call, Caller
-from service.calls.book import REQUEST_ID_KEY, CallBook
+from service.calls.book import REQUEST_ID_KEY, WARNINGS_KEY, CallBook
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
 from service.grpc.status import Metadata, WireStatus, to_wire
 from service.grpc.wire import Malformed
@@ -101,7 +101,8 @@ class CallHandlers(grpc.GenericRpcHandler):
                             response = await behaviour(await _message(context), call)
                     except TimeoutError:
                         raise DeadlineExceeded("the server's limit passed") from None
-                context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+                warnings = ((WARNINGS_KEY, call.warnings),) if call.warnings else ()
+                context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id), *warnings))
                 return response
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
                 await self._fail(error, context, call)

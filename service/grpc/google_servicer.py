@@ -26,6 +26,7 @@ class GoogleServicer:
         """Return one translation per text, or the error of the first text that has none."""
         result = await self._router.translate(_decode(request), call)
         translations = [_encode(translation, request) for translation in result.translations]
+        call.warn(warning.kind for translation in result.translations for warning in translation.warnings)
         has_glossary = bool(request.glossary_config.glossary)
         return pb.TranslateTextResponse(
             translations=translations, glossary_translations=translations if has_glossary else ()

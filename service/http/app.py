@@ -90,7 +90,7 @@ def create_app(routes: Sequence[Route], *, max_body_bytes: int = MAX_BODY_BYTES,
             allow_origins=origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=["retry-after", "x-request-id"],
+            expose_headers=["retry-after", "x-request-id", "x-translation-warnings"],
         )
     app.router.redirect_slashes = False
     return app

@@ -25,7 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.call import Call, Caller
 from service.calls.authentication import AUTHORIZATION, KEY_HEADERS
-from service.calls.book import REQUEST_ID_KEY, CallBook
+from service.calls.book import REQUEST_ID_KEY, WARNINGS_KEY, CallBook
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unavailable
 from service.http.fields import Fields, read_fields
 from service.records import Priority
@@ -138,7 +138,7 @@ class HttpCalls:
         """Answer a request, and account for its call."""
         metadata = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
         call = self._book.begin(endpoint.method, peer_of(request), metadata, limit_s=self._max_request_seconds)
-        sender = _Sender(send, call.request_id, before_end=partial(self._book.end, call))
+        sender = _Sender(send, call, before_end=partial(self._book.end, call))
         task = asyncio.current_task()
         assert task
         self._running.add(task)
@@ -211,17 +211,19 @@ class _Endpoint:
 class _Sender:
     """Sends an answer with the id of its request, in pieces that a slow reader can take one by one."""
 
-    def __init__(self, send: Send, request_id: str, before_end: Callable[[], None]) -> None:
+    def __init__(self, send: Send, call: Call, before_end: Callable[[], None]) -> None:
         """Send with `send`; `before_end` is called before the last piece leaves: who has the answer is in the book."""
         self.has_started = self.is_complete = False
         self._send = send
-        self._request_id = request_id
+        self._call = call
         self._before_end = before_end
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_started = True
-            headers = [*message.get("headers", ()), (REQUEST_ID_KEY.encode(), self._request_id.encode())]
+            headers = [*message.get("headers", ()), (REQUEST_ID_KEY.encode(), self._call.request_id.encode())]
+            if self._call.warnings:
+                headers.append((WARNINGS_KEY.encode(), self._call.warnings.encode()))
             await self._send({**message, "headers": headers})
             return
         body, has_more = message.get("body", b""), message.get("more_body", False)

@@ -17,6 +17,7 @@ from service.http.calls import Dialect, HttpRequest
 from service.http.fields import checked
 from service.http.languages import name_of, source_of, target_languages
 from service.http.operations import JSON, URLENCODED, Operation, answer_with
+from service.http.warnings import KindOfWarning, warn_of, warnings_of
 from service.http.whole_server import WholeServer
 from service.records import NO_OPTIONS, Segmentation, TextFormat, TranslateOptions, TranslationRequest
 from service.translation.routes import source_languages
@@ -81,6 +82,7 @@ class TranslatedText(BaseModel):
     detected_source_language: str
     text: str
     billed_characters: int
+    warnings: list[KindOfWarning] | None = None  # not DeepL's own
 
 
 class TranslateAnswer(BaseModel):
@@ -142,6 +144,7 @@ class DeepL:
             allows_same_language=True,
         )
         result = await self._router.translate(request, call)
+        warn_of(result.translations, call)
         source = body.source_lang or source_of(result, self._router)
         answer = TranslateAnswer(
             translations=[
@@ -149,6 +152,7 @@ class DeepL:
                     detected_source_language=_code(translation.detected_language or source),
                     text=translation.text.replace(_NO_TRANSLATION, "") if tags else translation.text,
                     billed_characters=len(text),
+                    warnings=warnings_of(translation),
                 )
                 for text, translation in zip(body.text, result.translations, strict=True)
             ]

@@ -21,6 +21,7 @@ from service.http.fields import File, checked
 from service.http.languages import name_of, offered, source_of
 from service.http.operations import MULTIPART, Operation, answer_with
 from service.http.translated_files import download, translate_file
+from service.http.warnings import KindOfWarning, warn_of, warnings_of
 from service.http.whole_server import WholeServer
 from service.records import NO_OPTIONS, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
 from service.translation.routing import Router
@@ -98,6 +99,7 @@ class TranslateAnswer(_Answer):
     translated_text: str | list[str]
     detected_language: Detected | list[Detected] | None = None
     alternatives: list[str] | list[list[str]] | None = None
+    warnings: list[KindOfWarning] | list[list[KindOfWarning]] | None = None  # not LibreTranslate's own
 
 
 class FileAnswer(_Answer):
@@ -188,14 +190,22 @@ class LibreTranslate:
         detected = None if source else [self._detected(result, place) for place in range(len(texts))]
         others = [[one.text for one in translation.hypotheses[1:]] for translation in result.translations]
         alternatives = others if body.alternatives else None
+        warn_of(result.translations, call)
+        warnings = [warnings_of(translation) or [] for translation in result.translations]
         if isinstance(body.q, str):
             answer = TranslateAnswer(
                 translated_text=texts[0],
                 detected_language=detected[0] if detected else None,
                 alternatives=alternatives[0] if alternatives else None,
+                warnings=warnings[0] or None,
             )
         else:
-            answer = TranslateAnswer(translated_text=texts, detected_language=detected, alternatives=alternatives)
+            answer = TranslateAnswer(
+                translated_text=texts,
+                detected_language=detected,
+                alternatives=alternatives,
+                warnings=warnings if any(warnings) else None,
+            )
         return answer_with(answer)
 
     async def translate_file(self, asked: HttpRequest, call: Call) -> Response:

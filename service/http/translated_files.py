@@ -62,7 +62,7 @@ def download(file: File) -> Response:
 
 
 async def translate_file(file: File, wish: TranslationRequest, call: Call, router: Router) -> bytes:
-    """Return a file with its translations; all of its requests are one call.
+    """Return a file with its translations; all of its requests are one call, which notes the warnings.
 
     Args:
         wish: what is asked for, without texts.
@@ -80,6 +80,8 @@ async def translate_file(file: File, wish: TranslationRequest, call: Call, route
         for some in _batches(units, router.pipeline.limits.max_texts):
             translations += await _translate(some, request, call, router, is_begun=bool(translations))
     written = await asyncio.to_thread(draft.write, translations)
+    kinds = [warning.kind for translation in translations for warning in translation.warnings]
+    call.warn([*kinds, *(notice.kind for notice in written.notices)])
     return written.text.encode()
 
 

@@ -104,6 +104,19 @@ class TestGoogle:
         assert [item.detected_language_code for item in answer.translations] == ["de", "it"]
         assert same.code() is Code.NOT_FOUND
 
+    async def test_warnings_are_in_the_trailers(self, server):
+        async with calling(server.address) as calls:
+            trailers = []
+            for text in (ENGLISH, "Anna"):
+                fields = {"contents": [text], "source_language_code": "en", "target_language_code": "de"}
+                request = google.TranslateTextRequest(**fields)
+                call = calls.method(f"{GOOGLE}TranslateText")(request.SerializeToString(), timeout=30)
+                await call
+                trailers.append(dict(await call.trailing_metadata()))
+
+        assert trailers[0]["x-translation-warnings"] == "copied=1"
+        assert "x-translation-warnings" not in trailers[1]
+
     async def test_glossary_is_used_and_named_in_the_answer(self, server):
         async with calling(server.address) as calls:
             answer = await translated(

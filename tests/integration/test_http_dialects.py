@@ -48,7 +48,7 @@ class TestLibreTranslate:
         one = post(server.http_port, "/translate", q=ENGLISH, source="en", target="de").json()
         many = post(server.http_port, "/translate", q=[ENGLISH, "ok"], source="en", target="de", alternatives=2).json()
 
-        assert one == {"translatedText": ENGLISH}
+        assert (one["translatedText"], sorted(one)) == (ENGLISH, ["translatedText", "warnings"])
         assert many["translatedText"] == [ENGLISH, "ok"]
         assert [len(texts) for texts in many["alternatives"]] == [2, 2]
 
@@ -94,6 +94,27 @@ class TestLibreTranslate:
         url = urlsplit(answer.json()["translatedFileUrl"])
 
         assert ask(url.port or 0, "GET", url.path).body == content
+
+    def test_warnings_are_in_the_answer_and_in_a_header(self, server):
+        copied = {"kind": "copied", "count": 1, "message": "the translation is the source"}
+        wish = {"source": "en", "target": "de"}
+        one = post(server.http_port, "/translate", q=ENGLISH, **wish)
+        many = post(server.http_port, "/translate", q=["Anna", f"{ENGLISH} The dog barks at the cat."], **wish)
+        none = post(server.http_port, "/translate", q=["Anna", "42"], **wish)
+
+        assert (one.json()["warnings"], one.headers["x-translation-warnings"]) == ([copied], "copied=1")
+        assert (many.json()["warnings"], many.headers["x-translation-warnings"]) == (
+            [[], [{**copied, "count": 2}]],
+            "copied=2",
+        )
+        assert "warnings" not in none.json()
+        assert "x-translation-warnings" not in none.headers
+
+    def test_text_in_another_language_is_warned_of(self, server):
+        answer = post(server.http_port, "/translate", q="Il treno è in ritardo di nuovo.", target="de")
+
+        assert answer.headers["x-translation-warnings"] == "not_translated=1"
+        assert "the language it" in answer.json()["warnings"][0]["message"]
 
     def test_forms_say_the_same_as_json(self, server):
         fields = [("q", "déjà vu\r\nok"), ("source", "en"), ("target", "de"), ("format", "text"), ("api_key", "")]
@@ -169,6 +190,7 @@ class TestLibreTranslate:
         file = ask(url.port or 0, "GET", url.path)
 
         assert (file.status, file.body) == (200, content)
+        assert answer.headers["x-translation-warnings"] == "copied=1"
         assert file.headers["content-disposition"] == "attachment; filename*=UTF-8''a%20b.srt"
         assert ask(server.http_port, "GET", "/download_file/other.srt").status == 400
 
@@ -204,6 +226,7 @@ class TestDeepL:
 
         assert [one["text"] for one in answer["translations"]] == texts
         assert [one["detected_source_language"] for one in answer["translations"]] == ["DE", "EN", "IT"]
+        assert [len(one.get("warnings", ())) for one in answer["translations"]] == [0, 1, 1]
         assert same["translations"] == [
             {"detected_source_language": "EN", "text": ENGLISH, "billed_characters": len(ENGLISH)}
         ]
@@ -230,6 +253,13 @@ class TestDeepL:
         assert plain.json() == more.json()
         assert "x-ignored-parameters" not in plain.headers
         assert set(more.headers["x-ignored-parameters"].split(", ")) == {"formality", "ignore_tags", "context"}
+
+    def test_warnings_are_beside_each_text_and_in_a_header(self, server):
+        wish = {"source_lang": "EN", "target_lang": "DE"}
+        answer = post(server.http_port, "/v2/translate", text=["Anna", ENGLISH, ENGLISH], **wish)
+
+        kinds = [[one["kind"] for one in text.get("warnings", ())] for text in answer.json()["translations"]]
+        assert (kinds, answer.headers["x-translation-warnings"]) == ([[], ["copied"], ["copied"]], "copied=2")
 
     def test_ignored_tags_keep_their_texts(self, server):
         wish = {"target_lang": "DE", "source_lang": "EN", "tag_handling": "xml", "glossary_id": "animals"}
