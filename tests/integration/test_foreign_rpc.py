@@ -108,8 +108,9 @@ class TestGoogle:
         async with calling(server.address) as calls:
             trailers = []
             for text in (ENGLISH, "Anna"):
-                fields = {"contents": [text], "source_language_code": "en", "target_language_code": "de"}
-                request = google.TranslateTextRequest(**fields)
+                request = google.TranslateTextRequest(
+                    contents=[text], source_language_code="en", target_language_code="de"
+                )
                 call = calls.method(f"{GOOGLE}TranslateText")(request.SerializeToString(), timeout=30)
                 await call
                 trailers.append(dict(await call.trailing_metadata()))
