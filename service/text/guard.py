@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from service.engine.job import FinishReason
 from service.records import Link, WarningKind
+from service.text.number_check import difference
 from service.text.scripts import foreign_runs, letters, scripts_of
 
 Fault: TypeAlias = tuple[WarningKind, str]  # with a message for people, without text of the segment
@@ -57,6 +58,7 @@ def faults(
     source_tokens: int = 0,
     target_tokens: int = 0,
     coverage: float | None = None,
+    kept: Sequence[str] = (),
 ) -> list[Fault]:
     """Return what seems wrong with a translation; mostly nothing.
 
@@ -69,20 +71,31 @@ def faults(
         source_tokens: 0: not known.
         target_tokens: as well.
         coverage: of `coverage`; None: not computed.
+        kept: parts of the source that stand in every translation as they are.
     """
     found: list[Fault] = []
     if finish_reason is FinishReason.LENGTH:
         found.append((WarningKind.TRUNCATED, f"the translation was cut at its longest length, {target_tokens} tokens"))
     if not target or target.isspace():
         return [*found, (WarningKind.EMPTY, "there is no translation")] if _WORD.search(source) else found
-    source_words, words = source.split(), target.split()
-    source_set, word_set = set(source_words), set(words)
+    words = target.split()
+    word_set = set(words)
     if _may_loop(words, word_set) and _loops(source, target):
         found.append((WarningKind.REPETITION, "something is repeated again and again"))
+    said, given = (source, target) if not kept else (_without(source, kept), _without(target, kept))
+    if source == target and any(map(str.islower, _WORD.findall(said))):
+        copied, copy = source, target  # then words that are kept show it as well
+    else:
+        copied, copy = said, given
+    source_words = copied.split()
+    source_set = set(source_words)
     if len(source_set & word_set) * 2 > len(source_set) and _is_copied(
-        source, target, source_words, source_language, target_language
+        copied, copy, source_words, source_language, target_language
     ):
         found.append((WarningKind.COPIED, "the translation is the source"))
+    if changed := difference(said, given, source_language, target_language):
+        message = f"numbers of the source that are missing: {len(changed.missing)}; new ones: {len(changed.surplus)}"
+        found.append((WarningKind.NUMBERS, message))
     scripts = scripts_of(target_language)
     if scripts and not (target.isascii() and scripts[0] == "Latn"):
         share = _foreign_share(source, target, source_language, target_language)
@@ -103,6 +116,12 @@ def coverage(source: str, links: Sequence[Link]) -> float:
     words = [match.start() for match in _WORD.finditer(source) if len(match[0]) >= 4]
     linked = {position for link in links for position in range(link.source.begin, link.source.end)}
     return sum(begin in linked for begin in words) / len(words) if len(words) >= _FEWEST_COVERED else 1.0
+
+
+def _without(text: str, kept: Sequence[str]) -> str:
+    for part in kept:
+        text = text.replace(part, " ")
+    return text
 
 
 def _may_loop(words: Sequence[str], word_set: set[str]) -> bool:

@@ -55,6 +55,7 @@ _COMMANDS_LIKE_ESCAPES = (  # of LaTeX, without their first letter
     r"(?:ext[a-z]*|iny|imes|heta|au|itle|oday|able[a-z]+|ef|ight[a-z]*|ho|ew(?:line|page|command)|oindent|eq|abla)(?![a-z])"
 )
 _NOT_AFTER_TEXT = r"(?<![^\s(\[\"'“„‚«])"
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _NUMBER_BEGINS, _NUMBER_ENDS = r"(?<!\w)(?<!\d[.,:/-])", r"(?!\w|[.,:/-]\d)"
 
 # Where several kinds fit at a place, the first one here is taken.
@@ -103,7 +104,7 @@ KINDS = {
         r"(?<![\w+])\+(?=(?:[ \u00a0./()-]{0,2}\d){7})\d{1,3}+(?:[ \u00a0./-]?+\(?+\d{1,8}+\)?+){1,8}+(?!\w)"
     ),
     "network": (
-        r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)(?::\d{1,5}+|/\d{1,2}+)?+"
+        rf"(?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?!\w|\.\d)(?::\d{{1,5}}+|/\d{{1,2}}+)?+"
         r"|(?<![\w:])[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4}){7}(?!\w)"
         r"|(?<![\w:])(?=[A-Fa-f:]{0,30}+\d)[0-9A-Fa-f:]{0,30}::[0-9A-Fa-f:]{0,30}+(?:/\d{1,3}+)?+(?!\w)"
         r"|(?<![\w:-])[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}(?![\w:-])"

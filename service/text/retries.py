@@ -63,6 +63,7 @@ _WEIGHTS = {
     WarningKind.COPIED: 6,
     WarningKind.WRONG_SCRIPT: 6,
     WarningKind.REPETITION: 5,
+    WarningKind.NUMBERS: 5,
     WarningKind.TRUNCATED: 4,
     WarningKind.LENGTH_RATIO: 3,
     WarningKind.LOW_COVERAGE: 3,

@@ -143,9 +143,11 @@ def draft(
     )
 
 
-def piecewise(pieces: Sequence[str], index: int, settings: Settings, params: SearchParams) -> Rounds[Draft]:
-    """Return the drafts of pieces of a text as one; what has no language, and white space at the ends, stays."""
-    drafts = yield from together([_piece(piece, index, settings, params) for piece in pieces])
+def piecewise(
+    pieces: Sequence[str], index: int, settings: Settings, params: SearchParams, kept: Sequence[str] = ()
+) -> Rounds[Draft]:
+    """Return the drafts of pieces of a text as one; `kept`, what has no language and white space at the ends stay."""
+    drafts = yield from together([_piece(piece, index, settings, params, kept) for piece in pieces])
     error = next((one.error for one in drafts if one.error is not None), None)
     return Draft(
         hypotheses=() if error else join_hypotheses([one.hypotheses for one in drafts]),
@@ -201,9 +203,10 @@ def _in_pieces(
     return done._replace(faults=(*done.faults, warning))
 
 
-def _piece(piece: str, index: int, settings: Settings, params: SearchParams) -> Rounds[Draft]:
+def _piece(piece: str, index: int, settings: Settings, params: SearchParams, kept: Sequence[str]) -> Rounds[Draft]:
     begin, end = len(piece) - len(piece.lstrip()), len(piece.rstrip())
-    ids = tuple(settings.codec.tokenize(piece, index)) if any(map(str.isalpha, piece)) else ()
+    is_language = piece not in kept and any(map(str.isalpha, piece))
+    ids = tuple(settings.codec.tokenize(piece, index)) if is_language else ()
     if not ids or len(ids) > settings.codec.max_source_tokens:
         return Draft(hypotheses=(untranslated(piece),))
     (reply,) = yield [Task(ids, params, settings.codec.target_prefix)]

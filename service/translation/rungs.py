@@ -7,7 +7,8 @@ As they are, models lose most spans (`tests/quality/stand_ins.py`), so that is n
 Knows neither the model nor the engine.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from service.records import Link, Span
@@ -54,14 +55,29 @@ class Rung(NamedTuple):
     pieces: tuple[str, ...] = ()  # `text` in pieces that are translated apart; those without language stay
 
 
-def rungs(segment: Segment, spans: Sequence[Span], alphabet: Alphabet, sentinels: Sequence[str] = ()) -> Iterator[Rung]:
-    """Yield the rungs for a segment, the best first; `sentinels` are those of the model."""
+def rungs(
+    segment: Segment,
+    spans: Sequence[Span],
+    alphabet: Alphabet,
+    sentinels: Sequence[str] = (),
+    written: Mapping[Span, str] = MappingProxyType({}),
+) -> Iterator[Rung]:
+    """Yield the rungs for a segment, the best first.
+
+    Args:
+        segment: with its text.
+        spans: in the text, in order.
+        alphabet: of the model.
+        sentinels: of the model.
+        written: what stands in the translation for spans that do not come back as they are.
+    """
     if not spans:
         yield Rung(segment.text, lambda target, _: Restored(target.strip()))
         return
-    kept = tuple([segment.text[span.begin : span.end] for span in spans])
+    kept = tuple([written.get(span, segment.text[span.begin : span.end]) for span in spans])
+    wanted = replaced(segment.text, spans, kept)
     for rung in _rungs(segment, spans, kept, alphabet, sentinels):
-        yield rung._replace(restore=_checked(rung.restore, segment.text, kept))
+        yield rung._replace(restore=_checked(rung.restore, wanted, kept))
 
 
 def _checked(restore: Restore, text: str, kept: Sequence[str]) -> Restore:
@@ -86,11 +102,13 @@ def _rungs(
     while (made := with_stand_ins(text, spans, alphabet, attempt=attempt)) is not None:
         attempt += 1
         with_words, stand_ins = made
+        stand_ins = tuple([one._replace(text=text) for one, text in zip(stand_ins, kept, strict=True)])
         words = tuple([stand_in.word for stand_in in stand_ins])
         if not any(word in segment.source for word in words):
             source_move = mover(_anchors(with_words, words, spans))
             yield Rung(with_words, _by_stand_ins(stand_ins, source_move), words)
     without, gaps = take_out(text, spans)
+    gaps = tuple([gap._replace(text=one) for gap, one in zip(gaps, kept, strict=True)])
     if any(map(str.isalpha, without)):
 
         def restore(target: str, links: Sequence[Link]) -> Restored | None:
@@ -98,7 +116,8 @@ def _rungs(
             return Restored(done, has_links=False) if done is not None and is_intact(kept, done) else None
 
         yield Rung(without, restore, needs_links=True)
-    pieces = [piece if isinstance(piece, str) else text[piece.begin : piece.end] for piece in cut_at(text, spans)]
+    of_spans = iter(kept)
+    pieces = [piece if isinstance(piece, str) else next(of_spans) for piece in cut_at(text, spans)]
 
     def if_intact(target: str, _: Sequence[Link]) -> Restored | None:
         return Restored(target, has_links=False) if is_intact(kept, target) else None

@@ -1,14 +1,15 @@
 """The work on one segment: to token ids, through the engine, back to text, with everything in it that is not language.
 
     spans found -> rungs of a ladder, the first that keeps every span: search -> [links] -> restore
-                -> faults? one safer try -> tags placed -> outcome
+                -> numbers changed? with the numbers as spans -> other faults? one safer try -> tags placed -> outcome
 
 A segment whose spans no rung keeps stays as it is, with a warning.  Knows neither asyncio nor the engine; see
 `tasks.py` for how the work gets done.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from service.engine.job import SearchParams
@@ -20,6 +21,8 @@ from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
 from service.text.guard import Fault, coverage, faults
 from service.text.nesting import is_well_formed
+from service.text.number_check import difference
+from service.text.numbers import numbers, written
 from service.text.placement import place_tags
 from service.text.quality import estimate
 from service.text.retries import Attempt, better, safer
@@ -53,6 +56,7 @@ class _Restored(NamedTuple):
     """A draft whose hypotheses have everything of the segment but its tags."""
 
     draft: Draft  # of what the model saw
+    rung: Rung
     hypotheses: tuple[TranslatedText, ...]
     links: tuple[tuple[Link, ...], ...]  # of each hypothesis, with the segment's text
     uses: tuple[TermUse, ...]  # of the best hypothesis, in the segment's text
@@ -96,35 +100,19 @@ def translate_segment(
         spans = tuple(sorted([*spans, *kept(uses)]))
     if not has_language(segment.text, spans):
         return SegmentOutcome(hypotheses=(untranslated(segment.source),))
-    source_tokens = row_steps = retries = 0
     inner: list[SegmentOutcome] = []
     if segment.tags and any(tag.parts for tag in segment.tags):
         segment, inner = yield from _with_translated_tags(segment, index, settings, escape)
-    best: _Restored | None = None
-    plain = settings
-    for rung in rungs(segment, spans, plain.codec.alphabet, plain.codec.sentinels):
-        settings = plain._replace(codec=plain.codec.marked) if rung.is_marked else plain
-        found = yield from _drafted(rung, index, settings, settings.params)
-        source_tokens = source_tokens or found.source_tokens
-        row_steps += found.row_steps
-        if found.error is not None:
-            return SegmentOutcome(source_tokens=source_tokens, row_steps=row_steps, error=found.error)
-        best = yield from _restore(found, rung, segment, uses, settings)
-        if best is not None:
-            break
-    if best is None:
+    tries = _Tries(segment, spans, uses, index, settings)
+    best = yield from tries.first(spans)
+    if tries.error is not None:
+        outcome = SegmentOutcome(error=tries.error)
+    elif best is None:
         outcome = _untouched(segment, uses)
     else:
-        if (retry := safer(segment.text, best.faults, settings.params) if best.faults else None) is not None:
-            retries = 1
-            limit = max(2, best.draft.source_tokens // 2) if retry.in_pieces else 0
-            found = yield from _drafted(rung, index, settings, retry.params, limit)
-            row_steps += found.row_steps
-            again = None if found.error else (yield from _restore(found, rung, segment, uses, settings))
-            if again is not None and better(best.attempt, again.attempt):
-                best = again
+        best = (yield from tries.safer(best)) if best.faults else best
         outcome = _outcome(best, segment, settings, escape)
-    outcome.source_tokens, outcome.row_steps, outcome.retries = source_tokens, row_steps, retries
+    outcome.source_tokens, outcome.row_steps, outcome.retries = tries.source_tokens, tries.row_steps, tries.retries
     for one in inner:
         outcome.warnings += one.warnings
         outcome.error = outcome.error or one.error
@@ -144,16 +132,85 @@ def _untouched(segment: Segment, uses: Sequence[TermUse]) -> SegmentOutcome:
     )
 
 
-def _drafted(rung: Rung, index: int, settings: Settings, params: SearchParams, limit: int = 0) -> Rounds[Draft]:
-    if rung.pieces:
-        return (yield from piecewise(rung.pieces, index, settings, params))
-    return (yield from draft(rung.text, index, settings, params, kept=rung.kept, limit=limit))
+@dataclass(slots=True)
+class _Tries:
+    """The translations of one segment, one after the other, and what they cost."""
+
+    segment: Segment
+    spans: Sequence[Span]
+    uses: tuple[TermUse, ...]
+    index: int
+    settings: Settings
+    source_tokens: int = 0
+    row_steps: int = 0
+    retries: int = 0
+    error: InternalError | None = None  # of the first try
+
+    @property
+    def kept(self) -> list[str]:
+        """The parts of the text that say nothing about a translation: spans, and terms with digits."""
+        terms = [text for use in self.uses for text in use.term[:2] if any(map(str.isdigit, text))]
+        return [*(self.segment.text[begin:end] for begin, end in self.spans), *terms]
+
+    def first(
+        self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})
+    ) -> Rounds[_Restored | None]:
+        """Return the translation of the first rung that keeps every span; with numbers as spans, pieces are no help."""
+        codec = self.settings.codec
+        for rung in rungs(self.segment, spans, codec.alphabet, codec.sentinels, forms):
+            if forms and rung.pieces and has_language(self.segment.text, spans):
+                break
+            best = yield from self._try(rung, self.settings.params)
+            if best is not None or self.error is not None:
+                return best
+        return None
+
+    def safer(self, best: _Restored) -> Rounds[_Restored]:
+        """Return what a second try makes of a translation with faults, if that is better: first its numbers."""
+        for all_numbers in (False, True):
+            if forms := self._forms(best, all_numbers=all_numbers):
+                self.retries = 1
+                again = yield from self.first(sorted([*self.spans, *forms]), forms)
+                best = again if again is not None and better(best.attempt, again.attempt) else best
+        params = self.settings.params
+        if (retry := safer(self.segment.text, best.faults, params) if best.faults else None) is not None:
+            self.retries = 1
+            limit = max(2, best.draft.source_tokens // 2) if retry.in_pieces else 0
+            again = yield from self._try(best.rung, retry.params, limit)
+            best = again if again is not None and better(best.attempt, again.attempt) else best
+        return best
+
+    def _forms(self, best: _Restored, *, all_numbers: bool) -> dict[Span, str]:
+        """Return how the numbers that a translation lacks, or all, have to be written in it; empty: it is right."""
+        text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
+        if all(kind is not WarningKind.NUMBERS for kind, _ in best.faults):
+            return {}
+        changed = difference(text, best.hypotheses[0].text, *languages)
+        chosen = numbers(text, languages[0]) if all_numbers or not changed else changed.missing
+        free = [
+            one for one in chosen if all(one.span.end <= begin or end <= one.span.begin for begin, end in self.spans)
+        ]
+        return {one.span: written(one, *languages) for one in free}
+
+    def _try(self, rung: Rung, params: SearchParams, limit: int = 0) -> Rounds[_Restored | None]:
+        """Return the translation of a rung; None if a span would be lost, or the engine failed."""
+        settings = self.settings
+        settings = settings._replace(codec=settings.codec.marked) if rung.is_marked else settings
+        if rung.pieces:
+            found = yield from piecewise(rung.pieces, self.index, settings, params, rung.kept)
+        else:
+            found = yield from draft(rung.text, self.index, settings, params, kept=rung.kept, limit=limit)
+        self.source_tokens = self.source_tokens or found.source_tokens
+        self.row_steps += found.row_steps
+        self.error = found.error
+        if found.error is not None:
+            return None
+        return (yield from _restore(found, rung, self, settings))
 
 
-def _restore(
-    found: Draft, rung: Rung, segment: Segment, uses: tuple[TermUse, ...], settings: Settings
-) -> Rounds[_Restored | None]:
+def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rounds[_Restored | None]:
     """Return the hypotheses of a draft with all spans and terms in them; None if none has all spans."""
+    segment, uses = tries.segment, tries.uses
     has_tags = bool(segment.tags) and not _is_wrapped(segment)
     has_terms = bool(uses) and any(use.term.target for use in uses)
     links: Sequence[Sequence[Link]] = [()] * len(found.hypotheses)
@@ -182,8 +239,9 @@ def _restore(
         source_tokens=found.source_tokens,
         target_tokens=hypotheses[0].target_tokens,
         coverage=share,
+        kept=tries.kept,
     )
-    return _Restored(found, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
+    return _Restored(found, rung, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
 
 
 def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Callable[[str], str]) -> SegmentOutcome:

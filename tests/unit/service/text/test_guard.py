@@ -251,6 +251,21 @@ def test_names_units_and_quotes_may_stay_in_their_script(languages, source, targ
     assert WarningKind.WRONG_SCRIPT not in kinds(source, target, languages)
 
 
+def test_other_numbers_are_found_and_told_without_the_text():
+    assert faults("Call 5551 now", "Ruf 555 an", source_language="en", target_language="de") == [
+        (WarningKind.NUMBERS, "numbers of the source that are missing: 1; new ones: 1")
+    ]
+
+
+def test_words_of_what_has_to_stay_are_no_copies():
+    span = "`install the package and then start the server`"
+    source, target = f"Run {span} now.", f"Führe jetzt {span} aus."
+
+    assert kinds(source, target) == {WarningKind.COPIED}
+    assert kinds(source, target, kept=[span]) == set()
+    assert kinds(source, source, kept=[span]) == {WarningKind.COPIED}
+
+
 @pytest.mark.parametrize("target", ["", " ", "\n", "\u3000"])
 def test_nothing_for_something_is_empty(target):
     assert kinds("The cats are sleeping.", target) == {WarningKind.EMPTY}

@@ -1,5 +1,6 @@
 """A text taken apart, translated by a model of the test's own, and put together again."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -214,3 +215,63 @@ def test_what_happens_to_language_in_a_tag_is_told_and_counted():
 )
 def test_language_in_tags_is_translated_though_there_is_none_beside_them(html: str, expected: str):
     assert translated(html, text_format=TextFormat.HTML).text == expected
+
+
+def without_last_digits(text: str) -> str:
+    return re.sub(r"\d\b", "", text.swapcase())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("About 12,345 cats", "aBOUT 12.345 CATS"),
+        ("He sold 2.5 and 17 cars", "hE SOLD 2,5 AND 17 CARS"),
+        ("It is at 5:30 pm", "iT IS AT 17:30"),
+        ("On May 3rd, 2024 it ends", "oN 3. Mai 2024 IT ENDS"),
+        ("<b>1,200</b> cats and 77 dogs", "<b>1.200</b> CATS AND 77 DOGS"),
+    ],
+)
+def test_numbers_that_the_model_changes_come_back_as_the_target_language_writes_them(text, expected):
+    text_format = TextFormat.HTML if "<" in text else TextFormat.PLAIN
+
+    translation = translated(text, without_last_digits, text_format=text_format, can_score=True)
+
+    assert (translation.text, translation.warnings, translation.retries) == (expected, (), 1)
+
+
+def test_a_segment_that_is_a_date_is_written_without_the_model_if_that_gets_it_wrong():
+    asked = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return "31, 2024"
+
+    assert translated("Dec 31, 2024", model).text == "31. Dezember 2024"
+    assert "31. Dezember 2024" not in asked
+
+
+def test_numbers_that_stay_wrong_are_a_warning():
+    translation = translated("About 12,345 cats", lambda text: "Etwa 5 Katzen")
+
+    assert translation.text == "Etwa 5 Katzen"
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.NUMBERS]
+
+
+def test_a_sentence_whose_numbers_are_right_is_translated_once():
+    asked = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return "Um 17 Uhr 1.200 Katzen"
+
+    translation = translated("At 5 pm 1,200 cats", model)
+
+    assert (translation.text, len(asked)) == ("Um 17 Uhr 1.200 Katzen", 1)
+
+
+def test_numbers_in_terms_and_in_spans_are_no_difference():
+    glossary = Glossary([Term("Model 3", "Modell Drei")])
+
+    translation = translated("Our Model 3 costs {0} or $1,299", str, can_score=True, glossary=glossary)
+
+    assert WarningKind.NUMBERS not in {warning.kind for warning in translation.warnings}

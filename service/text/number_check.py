@@ -1,0 +1,224 @@
+"""Whether a translation has the numbers of its source.
+
+    difference("There were 60,000,000 people.", "Es gab 60.000 Menschen.", "en", "de")  # -> one missing, one too many
+
+What numbers mean is compared, not how they are written.  Digits may be words in the other text ("2", "zwei").  Of other
+languages than English and German the words for numbers are not known here: with those, only digits are compared.
+
+Pure.  A text without digits costs one search.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from service.text.number_words import MONTH, MONTH_NUMBERS, SPELLED, WORDS
+from service.text.numbers import Number, Value, numbers, primary
+
+_DIGIT = re.compile(r"\d")
+_MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)
+_HALVES = re.compile(r"\bhalf\b(?s:.*)\bhalb\b|\bhalb\b(?s:.*)\bhalf\b", re.IGNORECASE)
+_ROMAN = re.compile(r"\b(?=[IVX])(X{0,3})(IX|IV|V?I{0,3})\b")
+_ROMAN_UNITS = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"]
+_SMALL_DIGIT = re.compile("[⁰¹²³⁴-⁹₀-₉]")
+_MOST_COMPARED = 100
+
+
+class Difference(NamedTuple):
+    """The numbers that only one of two texts has."""
+
+    missing: tuple[Number, ...]  # of the source
+    surplus: tuple[Number, ...]  # of the translation
+
+
+def difference(source: str, target: str, source_language: str, target_language: str) -> Difference | None:
+    """Return how the numbers of a translation differ from those of its source; None: they do not.
+
+    Args:
+        source: what was translated.
+        target: its translation.
+        source_language: BCP 47.
+        target_language: as well.
+    """
+    if not (_DIGIT.search(source) or _DIGIT.search(target)):
+        return None
+    languages = primary(source_language), primary(target_language)
+    compare = _by_meaning if set(languages) <= SPELLED.keys() else _by_digits
+    found = compare(source, target, *languages)
+    return found if found.missing or found.surplus else None
+
+
+class _Part(NamedTuple):
+    """What is left of a number that the other text does not have as it is."""
+
+    value: Fraction | None  # None: nothing that could be said in another way
+    owner: Number
+
+
+def _by_meaning(source: str, target: str, source_language: str, target_language: str) -> Difference:
+    """Compare texts in languages whose words for numbers are known."""
+    missing, surplus = _unmatched(numbers(source, source_language), numbers(target, target_language))
+    if not (missing or surplus) or max(len(missing), len(surplus)) > _MOST_COMPARED:
+        return Difference(tuple(missing), tuple(surplus))
+    left, right = _parts(missing), _parts(surplus)
+    left, right = _without_pairs(left, right, f"{source}\n{target}")
+    left = _without_words(left, target, target_language)
+    right = _without_words(right, source, source_language)
+    if left and right and _plain_digits(left) == _plain_digits(right) != "":
+        return Difference((), ())
+    return Difference(_owners(missing, left), _owners(surplus, right))
+
+
+def _unmatched(said: Sequence[Number], given: Sequence[Number]) -> tuple[list[Number], list[Number]]:
+    """Return the numbers of each text that have no counterpart of the same meaning in the other one."""
+    waiting: dict[Value, list[int]] = defaultdict(list)
+    for index in range(len(given) - 1, -1, -1):
+        for value in given[index].values:
+            waiting[value].append(index)
+    taken: set[int] = set()
+    missing = []
+    for number in said:
+        for value in number.values:
+            places = waiting.get(value, [])
+            while places and places[-1] in taken:
+                places.pop()
+            if places:
+                taken.add(places.pop())
+                break
+        else:
+            missing.append(number)
+    return missing, [number for index, number in enumerate(given) if index not in taken]
+
+
+def _parts(side: Sequence[Number]) -> list[_Part]:
+    """Return the numbers in parts; one that has none is a part itself."""
+    parts = []
+    for number in side:
+        amounts = [value for _, value in sorted(number.values, key=str) if isinstance(value, Fraction)]
+        values: Sequence[Fraction | None] = number.parts or amounts[:1] or [None]
+        parts += [_Part(value, number) for value in values]
+    return parts
+
+
+def _without_pairs(left: list[_Part], right: list[_Part], texts: str) -> tuple[list[_Part], list[_Part]]:
+    """Return what has no counterpart in the other text that may mean the same."""
+    remaining, unpaired = list(right), []
+    for part in left:
+        pair = next((one for one in remaining if _may_be_same(part, one, texts)), None)
+        if pair is None:
+            unpaired.append(part)
+        else:
+            remaining.remove(pair)
+    return unpaired, remaining
+
+
+def _may_be_same(one: _Part, other: _Part, texts: str) -> bool:
+    if one.value is None or other.value is None:
+        return False
+    low, high = sorted((one.value, other.value))
+    is_clock = [part.owner.kind == "clock" for part in (one, other)]
+    if low == high:
+        return not all(is_clock)
+    if low == -high:
+        return _MINUS.search(texts) is not None
+    if high - low == 12 and high <= 24:  # "between 5 and 7 pm", "zwischen 17 und 19 Uhr"
+        return not any(is_clock) and re.search(r"[pP]\.?[mM]\b", texts) is not None
+    if high > 999 and low < 100:  # "the 1960s", "die 60er"; "'98"
+        return high % 100 == low and re.search(rf"['’]{low}\b|\b{low}-?(?:s|er)", texts) is not None
+    return high - low == 1 and high <= 12 and _HALVES.search(texts) is not None  # "half past 5", "halb 6"
+
+
+def _without_words(side: list[_Part], other_text: str, language: str) -> list[_Part]:
+    """Return what the other text does not say in words either."""
+    if not side:
+        return side
+    said = _in_words(other_text, language)
+    return [part for part in side if said.isdisjoint(_words_of(part, other_text))]
+
+
+def _words_of(part: _Part, other_text: str) -> set[object]:
+    """Return the numbers whose words would say a part: 30 says 1930, and 5 says -5 where it is cold."""
+    sought: set[object] = {part.value, *(value for _, value in part.owner.values)}
+    if part.value and part.value < 0 and _MINUS.search(other_text):
+        sought.add(-part.value)
+    if part.value and part.value > 999 and part.value % 10 == 0:
+        sought.add(part.value % 100 or None)
+    return sought
+
+
+def _in_words(text: str, language: str) -> set[Fraction]:
+    """Return the numbers that a text may say in words: "two hundred" is 2, 100 and 200; months and "XIV" are some."""
+    found: set[Fraction] = set()
+    words, end, last = WORDS[language], -1, Fraction(0)
+    for match in SPELLED[language].finditer(text):
+        value = Fraction(words[match[1].lower().replace(" ", "-")])
+        found.add(value)
+        if match[1].lower() in ("a", "an"):
+            continue
+        between = text[end : match.start()] if end >= 0 else "x"
+        if between.strip(" -") in ("", "a", "an", "and", "und"):
+            last = last * value if value >= 100 > last or value >= 1000 else last + value
+            found.add(last)
+        else:
+            last = value
+        end = match.end()
+    found |= {Fraction(MONTH_NUMBERS[name[1]]) for name in re.finditer(rf"\b({MONTH})s?\b", text)}
+    found |= {Fraction(10 * len(match[1]) + _ROMAN_UNITS.index(match[2])) for match in _ROMAN.finditer(text)}
+    return found | {Fraction(unicodedata.digit(one)) for one in _SMALL_DIGIT.findall(text)}
+
+
+def _plain_digits(side: Sequence[_Part]) -> str:
+    """Return the digits of whole numbers one after the other; empty where separators say more than the digits do."""
+    text = "".join([part.owner.text for part in side])
+    is_whole = all(part.owner.kind == "number" for part in side) and not re.search("[-−–.,]", text)
+    return "".join(re.findall(r"\d", text)) if is_whole else ""
+
+
+def _owners(side: Sequence[Number], left: Sequence[_Part]) -> tuple[Number, ...]:
+    spans = {part.owner.span for part in left}
+    return tuple([number for number in side if number.span in spans])
+
+
+def _by_digits(source: str, target: str, *_: str) -> Difference:
+    """Compare texts by their digits alone; what may be said in words, or on another clock, is no difference."""
+    missing, surplus = _unmatched(_digits_only(source), _digits_only(target))
+    if _joined(missing) == _joined(surplus):
+        return Difference((), ())
+    for one in list(missing):
+        other = next((other for other in surplus if _is_scaled(_joined([one]), _joined([other]))), None)
+        if other is not None:
+            missing.remove(one)
+            surplus.remove(other)
+    missing, surplus = ([one for one in side if len(_joined([one])) > 2] for side in (missing, surplus))
+    if not (missing and surplus):  # round numbers may be words
+        missing, surplus = ([one for one in side if _joined([one])[1:].strip("0")] for side in (missing, surplus))
+    if _CHINESE_NUMBER.search(source + target):
+        missing, surplus = [], []
+    return Difference(tuple(missing), tuple(surplus))
+
+
+_CHINESE_NUMBER = re.compile("[〇一二三四五六七八九十百千万億亿兆만억조]")
+
+
+def _digits_only(text: str) -> list[Number]:
+    runs = []
+    for number in numbers(text, ""):
+        for run in [number.text] if number.kind == "number" else re.findall(r"\d+", number.text):
+            one = number._replace(text=run)
+            runs.append(one._replace(values=frozenset({("digits", _joined([one]))})))
+    return runs
+
+
+def _joined(side: Sequence[Number]) -> str:
+    """Return the digits of numbers, of any script, without separators and the zeros that begin a number."""
+    digits = ["".join(str(unicodedata.digit(one)) for one in number.text if one.isdigit()) for number in side]
+    return "".join(one.lstrip("0") for one in digits)
+
+
+def _is_scaled(one: str, other: str) -> bool:
+    """Whether one has but more zeros than the other, as 7,900,000,000 has more than "7.9 billion"."""
+    short, long = sorted((one, other), key=len)
+    return len(short) <= 3 and len(long) - len(short) >= 3 and long.rstrip("0") == short.rstrip("0")

@@ -1,0 +1,232 @@
+"""Numbers of a source and its translation: what means the same, what does not, and how a language writes them."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.text.number_check import difference
+from service.text.number_words import separators
+from service.text.numbers import numbers, written
+
+SAME = {  # English, German
+    "separators": [
+        ("It costs 1,299.99.", "Es kostet 1.299,99."),
+        ("3.14 or 0.5", "3,14 oder 0,5"),
+        ("12,000 men", "12000 Männer"),
+        ("1,000,000 cats", "1 000 000 Katzen"),
+        ("5'000 francs", "5.000 Franken"),
+        ("It is 0.500 long.", "Es ist 0,500 lang."),
+        ("12,34,567 rupees", "1.234.567 Rupien"),
+    ],
+    "other order": [
+        ("In 1990, 12 men sold 5 cars.", "12 Männer verkauften 1990 5 Autos."),
+        ("On 5/30/2024 at 7", "Um 7 am 30.5.2024"),
+        ("page 7 of 12", "von 12 Seiten die 7."),
+        ("2024-03-09", "9.3.2024"),
+        ("5 of 5 and 6", "5 und 6 von 5"),
+    ],
+    "times of day": [
+        ("at 5 p.m.", "um 17 Uhr"),
+        ("at 5:30 pm", "um 17.30 Uhr"),
+        ("at 12:15 am", "um 0:15 Uhr"),
+        ("from 5 to 7 pm", "von 17 bis 19 Uhr"),
+        ("at 8 o'clock", "um 20 Uhr"),
+        ("at 8:30 pm", "abends um 8:30 Uhr"),
+        ("at 12 pm", "um 12 Uhr"),
+        ("half past 5", "halb 6"),
+        ("at 5.30 p.m.", "um 17 Uhr 30"),
+        ("at 9 a.m.", "um neun Uhr"),
+        ("until midnight", "bis 0 Uhr"),
+        ("0230 UTC", "02:30 UTC"),
+    ],
+    "words": [
+        ("He is 2 years old.", "Er ist zwei Jahre alt."),
+        ("two cats", "2 Katzen"),
+        ("The 2nd edition", "Die zweite Auflage"),
+        ("the 25 men", "die fünfundzwanzig Männer"),
+        ("twenty-one days", "21 Tage"),
+        ("a 12-year-old", "eine Zwölfjährige"),
+        ("half a million people", "500.000 Menschen"),
+        ("two hundred cars", "200 Autos"),
+        ("1.5 hours", "anderthalb Stunden"),
+        ("2 1/2 hours", "zweieinhalb Stunden"),
+        ("3 times", "dreimal"),
+        ("twice", "2-mal"),
+        ("1 man", "ein Mann"),
+        ("in the 1930s", "in den dreißiger Jahren"),
+        ("in the 1960s", "in den 60er Jahren"),
+        ("five degrees below zero", "-5 Grad"),
+        ("Louis XIV", "Ludwig der 14."),
+    ],
+    "scales": [
+        ("7,900,000,000 people", "7,9 Milliarden Menschen"),
+        ("$5m", "5 Mio. Dollar"),
+        ("2.5 million", "2.500.000"),
+        ("12 to 16 thousand", "12.000 bis 16.000"),
+        ("3 trillion", "3 Billionen"),
+        ("5 m long", "5 m lang"),
+    ],
+    "dates with names": [
+        ("Dec. 31, 2024", "31. Dezember 2024"),
+        ("on the 3rd of May", "am 3. Mai"),
+        ("March 5, 1990", "5.3.1990"),
+        ("on October 7", "am 7.10. kam er"),
+        ("May 2023", "Mai 2023"),
+        ("the end of December 21st", "das Ende des 21. Dezembers"),
+    ],
+    "fractions and powers": [
+        ("1/2 a cup", "½ Tasse"),
+        ("1½ cups", "1,5 Tassen"),
+        ("10² is 100", "10² ist 100"),
+        ("3 km² of land", "3 Quadratkilometer Land"),
+        ("5 m2", "5 m²"),
+    ],
+    "other": [
+        ("50% of 3-4", "50 % von 3–4"),
+        ("0800 123 456", "0800/123456"),
+        ("version 2.3.1", "Version 2.3.1"),
+        ("No digits here.", "Keine Ziffern hier."),
+        ("-5 degrees", "minus 5 Grad"),
+        ("the 90-year-old", "die 90-Jährige"),
+    ],
+}
+OTHER = {
+    "digits are lost": [
+        ("60,000,000 people", "60.000 Menschen"),
+        ("100000 people", "1000 Menschen"),
+        ("the code 445544", "der Code 44544"),
+        ("2 1/2 hours", "2/2 Stunden"),
+        ("the code 007", "der Code 7"),
+        ("It has 24 rooms.", "Es hat Zimmer."),
+        ("10² is 100", "10 ist 100"),
+        ("10² is 100", "102 ist 100"),
+    ],
+    "digits are new": [
+        ("two cats", "3 Katzen"),
+        ("at 23:59", "um 23:59:59:59"),
+        ("He came.", "Er kam 1998."),
+        ("ext. 5555", "Durchwahl 55555"),
+        ("5 cars", "5 Autos und 5 Räder"),
+    ],
+    "the format is another language's": [
+        ("It costs 1,299 euros.", "Es kostet 1,299 Euro."),
+        ("1.250 litres", "1.250 Liter"),
+        ("It is 8:30.", "Es ist 8,30."),
+        ("7.9 billion", "7,9 Billionen"),
+        ("31/12/2024 it ends", "31,12,2024 endet es"),
+    ],
+    "times and dates": [
+        ("It is 12:15 am.", "Es ist 12:15 Uhr."),
+        ("at 5 pm", "um 5 Uhr"),
+        ("Dec 31, 2024", "31, 2024"),
+        ("on May 3", "am 4. Mai"),
+        ("2:15 pm", "14.25 Uhr"),
+    ],
+    "signs": [("-5 degrees", "5 Grad"), ("It is -12 outside.", "Draußen sind es 12.")],
+}
+PAIRS = [(kind, *pair) for kinds in (SAME, OTHER) for kind, pairs in kinds.items() for pair in pairs]
+
+
+@pytest.mark.parametrize(("kind", "english", "german"), PAIRS)
+def test_numbers_that_mean_the_same_are_no_difference_in_both_directions(kind, english, german):
+    differs = kind in OTHER
+
+    assert (difference(english, german, "en", "de") is not None) is differs
+    assert (difference(german, english, "de-AT", "en_US") is not None) is differs
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "differs"),
+    [
+        ("7.9 billion people", "7,9 milliards de personnes", "en fr", False),
+        ("7,900,000,000 people", "7,9 milliards de personnes", "en fr", False),
+        ("60,000,000 people", "60 000 personnes", "en fr", True),
+        ("60,000,000 people", "60\u202f000\u202f000 personnes", "en fr", False),
+        ("I have 3 cats and 100 mice.", "J'ai trois chats et cent souris.", "en fr", False),
+        ("At 5 pm on 12/31/2024", "Le 31/12/2024 à 17 h", "en fr", False),
+        ("the number 4455", "الرقم ٤٤٥٥", "en ar", False),
+        ("the number 4455", "الرقم ٤٤٥", "en ar", True),
+        ("संख्या ४४५५", "the number 4455", "hi en", False),
+        ("संख्या ४४५५", "the number 4555", "hi en", True),
+        ("3000人", "3000 people", "ja en", False),
+        ("5000 people", "五千人", "en zh", False),
+        ("4,455 casas", "4.455 houses", "es en", False),
+        ("the year 1998", "el año 1989", "en es", True),
+        ("code 445544", "код 44544", "en ru", True),
+    ],
+)
+def test_other_languages_are_compared_by_digits_alone(source, target, languages, differs):
+    assert (difference(source, target, *languages.split()) is not None) is differs
+
+
+@pytest.mark.parametrize(
+    ("text", "languages", "expected"),
+    [
+        ("It costs 1,299.99.", "en de", ["1.299,99"]),
+        ("Es kostet 1.299,99.", "de en", ["1,299.99"]),
+        ("12,500 and 3.5", "en fr", ["12\u202f500", "3,5"]),
+        ("12 500,5 Kronor", "sv en", ["12,500.5"]),
+        ("1 000 000 und 1998", "de en", ["1 000 000", "1998"]),
+        ("um 8.30 Uhr", "de en", ["8:30"]),
+        ("at 5:30 p.m.", "en de", ["17:30"]),
+        ("at 12 am", "en de", ["0:00"]),
+        ("Dec. 31st, 2024", "en de", ["31. Dezember 2024"]),
+        ("am 3. März", "de en", ["3 March"]),
+        ("am 7.10. um 9", "de en", ["7 October", "9"]),
+        ("the 2nd and the 21st", "en de", ["2.", "21."]),
+        ("Die 3. Auflage im 12. Jahr", "de en", ["3rd", "12th"]),
+        ("31.12.2024 and 12/31/2024", "en de", ["31.12.2024", "12/31/2024"]),
+        ("31.12.2024", "de en", ["31.12.2024"]),
+        ("2 1/2, version 1.2.3", "en de", ["2 1/2", "1.2.3"]),
+        ("12:30:45", "en de", ["12:30:45"]),
+        ("3,5", "en de", ["3,5"]),  # no English number: nobody knows
+    ],
+)
+def test_a_number_is_written_as_the_target_language_writes_it(text, languages, expected):
+    source, target = languages.split()
+
+    assert [written(one, source, target) for one in numbers(text, source)] == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    whole=st.integers(1_000, 10**15),
+    cents=st.none() | st.integers(0, 99),
+    languages=st.permutations(["en", "de", "fr", "sv", "tr", "ja"]),
+)
+def test_an_amount_written_in_another_language_is_the_same_amount(whole, cents, languages):
+    source, target = languages[:2]
+    decimal, group = separators(source)
+    text = f"{whole:,}".replace(",", group) + ("" if cents is None else f"{decimal}{cents:02}")
+
+    (number,) = numbers(text, source)
+    other = written(number, source, target)
+
+    assert difference(text, other, source, target) is None
+    assert difference(text, f"7{other}", source, target) is not None
+
+
+@given(st.text("0123456789.,:/-–'½² \u00a0XVumhabpUhrJanMärz"))
+def test_any_text_is_equal_to_itself(text):
+    assert difference(text, text, "en", "en") is None
+    assert difference(text, text, "de", "de") is None
+    assert difference(text, text, "xx", "fr") is None
+
+
+@pytest.mark.parametrize(
+    "piece", ["1", "1 ", "1.", "1,", "1:1", "1/", "1 000 ", "-1", "Mai 1", "1 bis 1", "zwei 1", "a 1 "]
+)
+def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(piece):
+    def seconds(count: int) -> float:
+        source, target = piece * count, piece * (count // 2)
+        started = time.process_time()
+        difference(source, target, "en", "de")
+        difference(source, target, "de", "fr")
+        return time.process_time() - started
+
+    seconds(100)
+    short, long = min(seconds(300) for _ in range(3)), min(seconds(2_400) for _ in range(2))
+
+    assert long < 40 * max(short, 0.002)
