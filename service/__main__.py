@@ -5,6 +5,6 @@ line.
 """
 
 if __name__ == "__main__":
-    from service.cli.app import app
+    from service.cli.app import main
 
-    app(prog_name="python -m service")
+    main("python -m service")

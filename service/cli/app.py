@@ -8,17 +8,18 @@ Exit codes:
     2    a wrong option, setting, file, bundle or API key: the same command ends like this again
     3    no answer: the server cannot be reached, is full, too late, or broken; bulk: it has another version in mid-file
     130  Ctrl-C
+    141  nobody reads what is printed, as in `dragoman translate | head`
 """
 
+import sys
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from service.cli.reporting import EXIT_INTERRUPTED, EXIT_NO_ANSWER, EXIT_SOME_FAILED, EXIT_USAGE, reported
-
-__all__ = ["COMMANDS", "EXIT_INTERRUPTED", "EXIT_NO_ANSWER", "EXIT_SOME_FAILED", "EXIT_USAGE", "app", "command_named"]
+from service.cli.reporting import reported
+from service.cli.streams import settle
 
 # What `dragoman --help` lists.
 COMMANDS = {
@@ -74,6 +75,16 @@ app = typer.Typer(
     rich_markup_mode=None,  # the framed help cuts long option names; errors are one line without it
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
+
+
+def main(prog_name: str = "dragoman") -> None:
+    """Run the command line of this process and end it."""
+    settle(has_log=sys.argv[1:2] == ["serve"])
+    try:
+        with reported():  # also of a help page that cannot be written
+            app(prog_name=prog_name)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
 
 
 @app.callback()

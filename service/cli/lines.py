@@ -34,13 +34,20 @@ def from_texts(texts: Iterable[str]) -> Iterator[Line]:
             yield Line(number, text)
 
 
-def from_bytes(stream: BinaryIO) -> Iterator[Line]:
-    """Yield the lines of a UTF-8 stream without their ends; a line is read when it is asked for."""
-    for number, raw in enumerate(stream, start=1):
-        try:
-            yield Line(number, text_of_line(raw, is_first=number == 1))
-        except UnicodeDecodeError as error:
-            yield Line(number, "", _not_text(error.start))
+def from_bytes(stream: BinaryIO, name: str) -> Iterator[Line]:
+    """Yield the lines of a UTF-8 stream without their ends; a line is read when it is asked for.
+
+    Raises:
+        OSError: it cannot be read; `filename` is `name`.
+    """
+    try:
+        for number, raw in enumerate(stream, start=1):
+            try:
+                yield Line(number, text_of_line(raw, is_first=number == 1))
+            except UnicodeDecodeError as error:
+                yield Line(number, "", _not_text(error.start))
+    except OSError as error:  # of a directory, say
+        raise OSError(error.errno, error.strerror, name) from error
 
 
 def plain(line: Line, translation: Translation) -> str:

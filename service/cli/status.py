@@ -51,7 +51,7 @@ def status(
             answer = client.status(requests)
             if as_json:
                 print(json.dumps(as_fields(answer), indent=None if watch else 2), flush=True)
-            elif not watch:
+            elif not (watch and console.is_terminal):
                 console.print(report(answer))
             elif live is None:
                 live = stack.enter_context(Live(report(answer), console=console, auto_refresh=False))

@@ -33,6 +33,7 @@ from service.cli.options import (
 )
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.cli.search_options import MODEL_DEFAULTS, SearchOptions, with_search
+from service.cli.streams import standard_input
 from service.client import Client
 from service.documents.formats import DocumentFormat
 from service.errors import DragomanError, InvalidInput
@@ -104,7 +105,7 @@ def translate(
             raise ValueError("give texts or --file, not both")
         directory = bundle_dir(bundle)
         require_bundle_options(directory, server=server, precision=precision, threads=threads)
-        source, is_typed = _source(stack, texts or [], None if wanted else file or sys.stdin.buffer)
+        source, is_typed = _source(stack, texts or [], None if wanted or texts else file or standard_input())
         if is_typed and batch_size is None:
             batch_size = 1  # somebody wants each answer at once
         translate_all: TranslateAll
@@ -150,7 +151,7 @@ def _source(stack: ExitStack, texts: list[str], file: Path | BinaryIO | None) ->
     if texts or file is None:
         return from_texts(texts), False
     stream = stack.enter_context(file.open("rb")) if isinstance(file, Path) else file
-    return from_bytes(stream), stream.isatty()
+    return from_bytes(stream, "standard input" if file is stream else str(file)), stream.isatty()
 
 
 def _client(connection: Connection, server: str | None, batch_size: int | None) -> Client:

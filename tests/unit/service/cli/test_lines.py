@@ -24,14 +24,14 @@ FAILED = Translation(error=InternalError("the model produced non-finite scores")
 
 
 def test_line_ends_and_byte_order_mark_are_no_text():
-    lines = list(from_bytes(io.BytesIO("\ufeffone\r\ntwo\n\n three\u2028\x0c \nfour".encode())))
+    lines = list(from_bytes(io.BytesIO("\ufeffone\r\ntwo\n\n three\u2028\x0c \nfour".encode()), "file"))
 
     assert [line.text for line in lines] == ["one", "two", "", " three\u2028\x0c ", "four"]
     assert [line.number for line in lines] == [1, 2, 3, 4, 5]
 
 
 def test_bytes_that_are_no_utf8_cost_only_their_line():
-    lines = list(from_bytes(io.BytesIO(b"good\nb\xffd\nfine\n")))
+    lines = list(from_bytes(io.BytesIO(b"good\nb\xffd\nfine\n"), "file"))
 
     assert [line.text for line in lines] == ["good", "", "fine"]
     assert isinstance(lines[1].error, InvalidInput)
