@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from service.cli.options import (
+    READY_WITHIN_S,
     Connection,
     FromLanguage,
     Model,
@@ -34,7 +35,15 @@ from service.errors import Unavailable
 from service.grpc.codec import encode_request
 from service.loadtest.records import OK, Summary, summarize
 from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
-from service.loadtest.run import LoadConfig, OnProgress, SendProgress, StageOutcome, run_closed, run_stage
+from service.loadtest.run import (
+    LoadConfig,
+    OnProgress,
+    SendProgress,
+    StageOutcome,
+    require_server,
+    run_closed,
+    run_stage,
+)
 from service.loadtest.schedule import ARRIVALS
 from service.loadtest.search import highest_rate
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
@@ -93,6 +102,9 @@ class LoadTest:
         ),
     ] = None
     timeout_s: Annotated[float, ranged(SECONDS, "--timeout", help="Deadline of a call.")] = 60.0
+    wait_s: Annotated[float, ranged(WAIT, "--wait", help="How long to wait for the server to be ready.")] = (
+        READY_WITHIN_S
+    )
     target_ms: Annotated[float | None, ranged(MILLISECONDS, "--target", help="Slower answers are no goodput.")] = None
     num_workers: Annotated[int, ranged(PROCESSES, "--workers", help="Processes that send.")] = 1
     seed: Annotated[int, ranged(SEED, help="Of the arrivals.")] = 1
@@ -127,8 +139,10 @@ def loadtest(command: LoadTest) -> None:
 
     The html report needs matplotlib: `pip install matplotlib` (extra `loadtest`).
 
-    Exit code 0 when the load was made, however the server did; 2: wrong usage; 3: no server; 130: Ctrl-C.
-    With the last two, the finished stages are shown and reported all the same.
+    One call is made first: without a server, or with a key, model or option that it refuses, there is no load.
+
+    Exit code 0 when the load was made, however the server did; 2: wrong usage, or a wrong API key; 3: no server; 130:
+    Ctrl-C. With the last two, the finished stages are shown and reported all the same.
     """
     run(command, Console(width=None if sys.stdout.isatty() else 140))
 
@@ -136,6 +150,7 @@ def loadtest(command: LoadTest) -> None:
 def run(command: LoadTest, console: Console) -> None:
     """Make the load, print a table and write the reports, also of a test that Ctrl-C or the server ends early."""
     test = _Test(command, console)
+    test.require_server()
     try:
         headline = test.run()
     except (KeyboardInterrupt, Unavailable):
@@ -165,6 +180,10 @@ class _Test:
         )
         self.stages: list[StageResult] = []
         self._warnings: list[str] = []
+
+    def require_server(self) -> None:
+        """Return when the server takes calls; raises DragomanError if it does not, or refuses them all."""
+        require_server(self._load, self._command.wait_s)
 
     def run(self) -> str:
         """Run all stages and return their result in one sentence."""

@@ -23,11 +23,13 @@ from typing import NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 import numpy as np
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
 from service.client.channel import ClientConfig, RetryPolicy, call_metadata, open_aio_channel
+from service.client.failures import domain_error, wait_until_ready
 from service.client.target import proxy_on_the_way
-from service.errors import Unavailable
+from service.errors import DeadlineExceeded, InternalError, Overloaded, Unavailable
 from service.loadtest.records import OK, Records
 from service.loadtest.schedule import Seconds, due_times
 from service.parent_process import end_with_parent
@@ -87,6 +89,36 @@ class StageOutcome:
 
 
 OnProgress = Callable[[SendProgress], None]
+
+
+def require_server(load: LoadConfig, wait_s: float) -> None:
+    """Return when the server is ready and has taken the first request, whether it could answer it in time or not.
+
+    Raises:
+        Unavailable: no server is ready within the wait.
+        DragomanError: it refuses the request, and would refuse all: a wrong key, a model that is not there.
+    """
+    asyncio.run(_require_server(load, wait_s))
+
+
+async def _require_server(load: LoadConfig, wait_s: float) -> None:
+    way = proxy_on_the_way(load.address)
+    async with open_aio_channel(load.address, load.client) as channel:
+        await wait_until_ready(HealthStub(channel), load.address, wait_s, way)
+        try:
+            await _translate_of(channel)(load.requests[0], timeout=load.timeout_s, metadata=call_metadata(load.client))
+        except grpc.aio.AioRpcError as error:
+            failure = domain_error(error, way)
+            if not isinstance(failure, Overloaded | DeadlineExceeded | InternalError):
+                raise failure from error
+
+
+def _translate_of(channel: grpc.aio.Channel) -> TranslateCall:
+    return channel.unary_unary(
+        "/dragoman.v1.TranslationService/Translate",
+        request_serializer=lambda request: request,
+        response_deserializer=pb.TranslateResponse.FromString,
+    )
 
 
 def run_stage(
@@ -230,11 +262,7 @@ async def send_calls(task: Task, parent: Connection) -> None:
     """Connect, report that, and send the calls from the start that the parent names."""
     load = task.load
     async with open_aio_channel(load.address, load.client) as channel:
-        call = channel.unary_unary(
-            "/dragoman.v1.TranslationService/Translate",
-            request_serializer=lambda request: request,
-            response_deserializer=pb.TranslateResponse.FromString,
-        )
+        call = _translate_of(channel)
         try:
             await asyncio.wait_for(channel.channel_ready(), load.timeout_s)
         except TimeoutError:

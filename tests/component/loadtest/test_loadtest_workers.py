@@ -9,12 +9,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 
+import grpc
 import numpy as np
 import pytest
 
-from service.errors import Unavailable
-from service.loadtest.run import Connected, LoadConfig, StageOutcome, Task, send_calls, start, worker_processes
-from tests.fakes.scripted_server import running
+from protos import translation_pb2 as pb
+from service.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
+from service.loadtest.run import (
+    Connected,
+    LoadConfig,
+    StageOutcome,
+    Task,
+    require_server,
+    send_calls,
+    start,
+    worker_processes,
+)
+from tests.fakes.scripted_server import failing, running
 
 __all__ = ["running"]
 
@@ -110,3 +121,38 @@ def test_a_worker_does_not_see_ctrl_c_whatever_it_does():
         assert isinstance(worker.recv(), Unavailable)
     assert not process.is_alive()
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())  # of this process
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated),
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+        (grpc.StatusCode.INVALID_ARGUMENT, InvalidInput),
+        (grpc.StatusCode.UNAVAILABLE, Unavailable),
+    ],
+)
+async def test_a_server_that_refuses_the_first_call_gets_no_load(running, code, kind):
+    running.service.handler = failing(code)
+
+    with pytest.raises(kind):
+        await asyncio.to_thread(require_server, load_of(running.address), 5.0)
+
+
+@pytest.mark.parametrize("code", [None, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED])
+async def test_a_server_that_is_only_busy_gets_its_load(running, code):
+    if code is not None:
+        running.service.handler = failing(code)
+
+    await asyncio.to_thread(require_server, load_of(running.address), 5.0)
+
+    assert len(running.service.requests) == 1
+
+
+def test_without_a_server_the_end_comes_after_the_wait_and_says_why():
+    with pytest.raises(Unavailable, match=r"no server was ready at 127\.0\.0\.1:1 within 0\.1 s \(.*refused"):
+        require_server(load_of("127.0.0.1:1"), 0.1)
+
+
+def load_of(address: str) -> LoadConfig:
+    return LoadConfig(address=address, requests=[pb.TranslateRequest(texts=["a"]).SerializeToString()])

@@ -37,6 +37,7 @@ def run(monkeypatch, screen: io.StringIO) -> Run:
     """Runs a test whose stages come to what it is given."""
 
     def with_stages(stages: Callable[[float, float], StageOutcome], **options: Any) -> str:
+        monkeypatch.setattr(loadtest_command, "require_server", lambda load, wait_s: None)
         monkeypatch.setattr(loadtest_command, "run_stage", lambda _, rate, duration_s, __: stages(rate, duration_s))
         command = LoadTest(**{"server": "x:1", "warm_up_s": 0.0, "duration_s": 10.0, **options})
         loadtest_command.run(command, Console(file=screen, width=140))
