@@ -83,6 +83,7 @@ class Peer:
         reads: bool = True,
         answers: bool = True,
         opening: bytes = PREFACE + SettingsFrame(0).serialize(),
+        source: str = "127.0.0.1",
     ) -> None:
         """Connect and open HTTP/2.
 
@@ -90,11 +91,13 @@ class Peer:
             reads: False for a peer that never takes anything in.
             answers: False for one that acknowledges neither pings nor settings.
             opening: what it sends first.
+            source: the address that it calls from.
         """
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(source, 0))
         self._answers = answers
         self._socket.sendall(opening)
         self.num_pings = 0  # from the server
+        self.num_answered = 0  # of the pings to the server
         self.goaways: list[GoAwayFrame] = []
         self.is_closed = threading.Event()  # by the server
         self.num_streams = 0
@@ -140,7 +143,7 @@ class Peer:
                     if isinstance(frame, GoAwayFrame):
                         self.goaways.append(frame)
                     elif "ACK" in frame.flags or not self._answers:
-                        continue
+                        self.num_answered += isinstance(frame, PingFrame)
                     elif isinstance(frame, SettingsFrame):
                         self.send(SettingsFrame(0, flags=["ACK"]).serialize())
                     elif isinstance(frame, PingFrame):

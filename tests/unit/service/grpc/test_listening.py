@@ -1,13 +1,25 @@
-"""Addresses that cannot be listened on, and settings of connections as options of gRPC."""
+"""Addresses that cannot be listened on, and settings of connections as options of gRPC.
 
+gRPC ignores an option that it does not know, and says nothing.
+"""
+
+import ast
+import re
+from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from service.addresses import Address, ListenError
 from service.config import LimitsConfig, ListenConfig, ServerConfig
+from service.grpc import listening
 from service.grpc.listening import grpc_options
+from tests.fakes.calls import eventually
+from tests.fakes.http2_peer import ENHANCE_YOUR_CALM, Peer, ping_frame
 
+SERVICE = Path(listening.__file__).parents[1]
 LISTEN: list[tuple[dict[str, Any], str, int]] = [
     ({"keepalive_time_s": 1.5}, "grpc.keepalive_time_ms", 1_500),
     ({"keepalive_timeout_s": 2.5}, "grpc.keepalive_timeout_ms", 2_500),
@@ -38,3 +50,39 @@ def test_setting_reaches_grpc(config, option, value):
 def test_address_of_another_machine_is_refused_by_name():
     with pytest.raises(ListenError, match=r"192\.0\.2\.1:0 \(gRPC\): Cannot assign requested address$"):
         Address("192.0.2.1", 0).check_free("gRPC")  # RFC 5737: nobody's
+
+
+def argument_names() -> set[str]:
+    """Every channel argument that a file of the service names."""
+    literals = {
+        node.value
+        for path in SERVICE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return {name for name in literals if re.fullmatch(r"grpc\.(?!health|reflection)[a-z0-9_.]+", name)}
+
+
+def test_grpc_knows_every_channel_argument_that_is_set():
+    library = Path(cygrpc.__file__).read_bytes()
+    names = argument_names()
+
+    assert {name for name, _ in grpc_options(ServerConfig())} < names
+    assert [name for name in sorted(names) if name.encode() + b"\0" not in library] == []
+
+
+@pytest.mark.parametrize("interval_s", [0.0, 60.0])
+async def test_the_interval_between_a_clients_pings_is_in_force(monkeypatch, interval_s):
+    monkeypatch.setattr(listening, "MIN_PING_INTERVAL_S", interval_s)
+    server = grpc.aio.server(options=grpc_options(ServerConfig()))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    with Peer(port) as peer:
+        peer.send(ping_frame() * 10)
+
+        if interval_s:
+            assert await peer.farewell() == (ENHANCE_YOUR_CALM, b"too_many_pings")
+        else:
+            await eventually(lambda: peer.num_answered == 10)
+            assert not peer.is_closed.is_set()
+    await server.stop(0)
