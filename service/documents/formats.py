@@ -1,6 +1,7 @@
 """Which format a file has, and who reads it."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -62,6 +63,13 @@ def format_of(file: PurePath) -> DocumentFormat:
     if known is None:
         raise ValueError(f"{file} has none of the suffixes {', '.join(SUFFIXES)}: say what it is with --format")
     return known
+
+
+def load_readers() -> None:
+    """Import what reads each format, as far as its packages are installed, so that no document waits for it."""
+    for document_format in DocumentFormat:
+        with suppress(ModuleNotFoundError):
+            _reader(document_format, "")
 
 
 def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:

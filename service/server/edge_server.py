@@ -6,6 +6,7 @@ Where edge and core are one process, this is the server's only edge; else each e
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 
 import grpc.aio
 
@@ -13,8 +14,10 @@ from service.addresses import Address
 from service.call import Call
 from service.calls.book import oldest
 from service.config import LimitsConfig, ServerConfig
+from service.documents.formats import load_readers
 from service.edges.core import Core
 from service.edges.messages import ServingState
+from service.errors import Unavailable
 from service.grpc import google_servicer, health, open_inference_servicer, reflection, servicer, stream_servicer
 from service.grpc.call_handlers import CallHandlers
 from service.grpc.google_servicer import GoogleServicer
@@ -103,7 +106,10 @@ class EdgeServer:
         )
 
     async def listen(self) -> dict[str, int]:
-        """Take calls, and return the ports by their settings; raises ListenError."""
+        """Take calls, and return the ports by their settings; raises ListenError.
+
+        Everything that a call needs is loaded by then: no call should wait for it, or find out that it cannot be.
+        """
         listen = self._listen
         address = Address(listen.grpc_host, listen.grpc_port)
         ports = {"grpc_port": add_grpc_port(self._server, address, self._tls, "gRPC", is_shared=self._is_shared)}
@@ -111,6 +117,9 @@ class EdgeServer:
             address = Address(listen.http_host, listen.http_port)
             ports["http_port"] = await self._http.server.start(address, is_shared=self._is_shared)
         await self._server.start()
+        await asyncio.to_thread(load_readers)
+        with suppress(Unavailable):  # which the log has explained
+            await self._call_parts.router.load_detector()
         return ports
 
     async def offer(self, models: Sequence[ModelHost]) -> None:

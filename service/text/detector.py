@@ -3,9 +3,11 @@
 The script decides where only one of the languages is written in it; among others py3langid chooses by the sequences of
 bytes in the text (Lui and Baldwin 2012).  What is no language (numbers, URLs, placeholders, tags) is left out first.
 
-The model is loaded when it is needed: half a second, and 80 MB of memory for as long as the process lives.
+The model takes half a second to load, and 80 MB of memory for as long as the process lives.
 """
 
+import io
+import lzma
 import math
 import re
 import threading
@@ -126,17 +128,20 @@ class Detector:
         self._labels: dict[str, str] = {}  # py3langid's name of a language, by ours
         self._loading = threading.Lock()
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model is there."""
+        return self._identifier is not None
+
     def needs_model(self, languages: Sequence[str]) -> bool:
         """Whether the model has to be loaded before it can be told which of these languages a text is in."""
         return self._identifier is None and bool(languages)
 
     def load(self) -> None:
-        """Load the model, which takes half a second, unless it is there."""
+        """Load the model, which takes half a second, unless it is there; may raise anything, such as MemoryError."""
         with self._loading:
             if self._identifier is None:
-                from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - few servers need it
-
-                identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+                identifier = _read_identifier()
                 self._labels = {_code(label): label for label in identifier.labels}
                 self._identifier = identifier
 
@@ -205,6 +210,24 @@ def _words_of(text: str) -> list[str]:
 
 def _alike(label: str) -> frozenset[str]:
     return next((group for group in _ALIKE if label in group), frozenset((label,)))
+
+
+def _read_identifier() -> "LanguageIdentifier":
+    """Return what `LanguageIdentifier.from_model_file` does, which unpacks 65 MB into a temporary file first."""
+    import numpy as np  # noqa: PLC0415 - this module is imported before the first engine has started
+    from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - likewise
+
+    with lzma.open(MODEL_DIR / MODEL_FILE) as packed:
+        unpacked = io.BytesIO(packed.read())
+    with np.load(unpacked, allow_pickle=False) as model:
+        return LanguageIdentifier(
+            model["ptc"],
+            model["pc"],
+            model["classes"].tolist(),
+            memoryview(model["nextmove"]),
+            model["out_feat"].tolist(),
+            tk_row=memoryview(model["nextmove_row"]),
+        )
 
 
 @lru_cache(256)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from service.call import Call
-from service.errors import TooLong
+from service.errors import TooLong, Unavailable
 from service.queue.admission import Permit
 from service.records import (
     DetectedLanguage,
@@ -30,6 +30,7 @@ from service.records import (
 )
 from service.registry.catalogue import ServedModel
 from service.registry.model_info import untranslated
+from service.telemetry.logs import describe_error, get_logger
 from service.text.detector import NO_LANGUAGE, Detector
 from service.text.languages import closeness
 from service.translation.pipeline import INLINE_CHARACTERS, Pipeline
@@ -39,6 +40,8 @@ from service.translation.source_language import Judged, judge
 _Result = TypeVar("_Result")
 Translate: TypeAlias = Callable[[TranslationRequest, Call], Awaitable[TranslationResult]]
 
+_LOAD_AGAIN_AFTER_S = 10.0  # what detects languages, where that has failed
+_NOT_DETECTED = "the server cannot detect languages, and its log says why: name the source language"
 _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
 
 
@@ -55,6 +58,7 @@ class Router:
         self._executor = executor
         self._detector = Detector()
         self._loading = asyncio.Lock()
+        self._load_at = 0.0  # time.monotonic() from which on the detector may be loaded
         self._models: Sequence[ServedModel] = ()  # that the routes below are of
         self._found: dict[tuple[str | None, str, str, frozenset[str] | None], Routes] = {}
 
@@ -120,6 +124,20 @@ class Router:
             results = await self._read_each(texts, languages, read)
         call.finished_texts = len(texts)
         return results
+
+    async def load_detector(self) -> None:
+        """Load what detects languages, unless it is there; raise Unavailable where it cannot be loaded."""
+        async with self._loading:
+            if self._detector.is_loaded:
+                return
+            if time.monotonic() < self._load_at:
+                raise Unavailable(_NOT_DETECTED)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._executor, self._detector.load)
+            except Exception as error:  # MemoryError, or whatever a broken installation raises
+                get_logger().warning("language_detection_not_loaded", **describe_error(error))
+                self._load_at = time.monotonic() + _LOAD_AGAIN_AFTER_S
+                raise Unavailable(_NOT_DETECTED) from error
 
     def _routes(self, request: TranslationRequest, call: Call) -> Routes:
         if request.model is not None and not self._has_languages(request.model):
@@ -266,8 +284,7 @@ class Router:
         """Return what `read` says of each text, once the detector can read it."""
         loop = asyncio.get_running_loop()
         if self._detector.needs_model(languages):
-            async with self._loading:
-                await loop.run_in_executor(self._executor, self._detector.load)
+            await self.load_detector()
         if sum(map(len, texts)) > INLINE_CHARACTERS:
             return await loop.run_in_executor(self._executor, lambda: [read(text) for text in texts])
         return [read(text) for text in texts]

@@ -11,6 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, failure
+from tests.fakes.echo_bundle import ModelRepository
+from tests.fakes.http_requests import post_multipart
 from tests.fakes.server_process import run_to_end, spawn
 
 OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
@@ -59,6 +61,24 @@ class TestStart:
 
         assert status == 2
         assert "is a pipe, and the start would wait for whoever reads it: name a file" in errors
+
+    async def test_no_call_imports_a_module(self, start_server, tmp_path):
+        """Nothing that is missing is found out by a call, and no call waits for it."""
+        repository = ModelRepository(tmp_path)
+        repository.put("en-de", "1", languages=("en", "de"))
+        repository.put("de-en", "1", languages=("de", "en"))
+        server = start_server(DRAGOMAN_MODELS__DIRECTORY=str(repository.directory), PYTHONPROFILEIMPORTTIME="1")
+        at_start = len(server.log_text())
+        assert "import time:" in server.log_text()
+        async with calling(server.address) as calls:
+            assert len(await calls.texts("The cat sleeps.", "Die Katze schläft.")) == 2
+        for file in ("a.txt", "a.html", "a.xml", "a.xliff", "a.md", "a.srt", "a.vtt", "a.po"):
+            fields = [("source", "auto"), ("target", "de")]
+            await asyncio.to_thread(post_multipart, server.http_port, "/translate_file", fields, (file, b"some words"))
+        for path in ("/", "/languages", "/spec", "/docs", "/metrics", "/readyz", "/healthz"):
+            assert (await asyncio.to_thread(server.get, path))[0] == 200
+
+        assert "import time:" not in server.log_text()[at_start:]
 
     @pytest.mark.promise("A3")
     async def test_starting_server_is_alive_but_not_ready(self, echo_bundle, tmp_path):

@@ -202,6 +202,14 @@ def test_parts_of_a_text_are_read_from_beginning_to_end(detector):
     assert len(detector.read_parts(text * 100, ["en", "de"])) <= 32
 
 
+def test_model_is_loaded_without_a_temporary_file(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    detector = Detector()
+    detector.load()
+
+    assert detector.detect("Die Katze schläft.", ["en", "de"]).language == "de"
+
+
 def test_model_that_is_loaded_is_not_needed_again(detector):
     detector.load()
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
@@ -176,6 +177,26 @@ class TestDetection:
         setup = Setup("en_de", "en-GB_fr")
 
         assert (await setup.translate(GERMAN)).model == "en_de"
+
+    @pytest.mark.parametrize("error", [MemoryError(), OSError("Input/output error"), ImportError("no such package")])
+    async def test_detector_that_cannot_be_loaded_is_unavailable_and_tried_again_later(self, two, monkeypatch, error):
+        attempts = []
+
+        def load(_: detector.Detector) -> None:
+            attempts.append(error)
+            raise error
+
+        with monkeypatch.context() as patches, capture_logs() as logs:
+            patches.setattr(detector.Detector, "load", load)
+            for _ in range(3):
+                with pytest.raises(Unavailable, match="cannot detect languages, and its log says why: name the source"):
+                    await two.translate(GERMAN)
+            named = await two.translate(GERMAN, source_language="de")
+        two.router._load_at = 0.0  # later
+
+        assert (len(attempts), named.model) == (1, "de_en")
+        assert [entry["event"] for entry in logs] == ["language_detection_not_loaded"]
+        assert (await two.translate(GERMAN)).model == "de_en"
 
     async def test_models_that_the_caller_may_not_use_are_not_there(self, two):
         two.call = new_call(frozenset({"de_en"}))
