@@ -99,6 +99,9 @@ class LimitsConfig:
     max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
     max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
     max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight, shared like requests
+    # Open Watches of health, and calls of reflection, of each edge: a client has about one for each connection.  Those
+    # that have less than an equal share get in beyond this, to twice as much.
+    max_watches: Annotated[int, Ge(1), Le(100_000)] = 4_096
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
     batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter beside interactive work
     # Queued work from which on beams are halved where allowed, and again from twice as much; `never`: none is.

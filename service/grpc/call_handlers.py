@@ -9,28 +9,69 @@ before its message is received.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
 
-from service.call import Call, Caller
+from service.call import Call, Caller, Identity
 from service.calls.book import REQUEST_ID_KEY, WARNINGS_KEY, CallBook
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
 from service.grpc.status import Metadata, WireStatus, to_wire
 from service.grpc.wire import Malformed
 from service.telemetry.families import OTHER
 
-# Open streams without limits of their own (health's Watch, reflection): they last for ever, nothing else bounds them.
-MAX_WATCHES = 128
 _STREAMS_RETRY_AFTER_S = 10.0
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
+
+
+class OpenStreams:
+    """Places for streams that last for ever and need no key: health's Watch, and reflection.
+
+    Nobody can take the places of others.  When `limit` streams are open, connections that have less than an equal share
+    of it get some more; when half as many again are, clients do, which are many connections.  Twice the limit is all.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._clients: Counter[Identity] = Counter()  # the streams of each one that has some
+        self._connections: Counter[str] = Counter()
+
+    @contextmanager
+    def place(self, client: Identity, connection: str) -> Iterator[None]:
+        """Hold a place for a stream of this client on this connection; raise Overloaded if there is none."""
+        used = self._clients.total()
+        if not (
+            used < self._limit
+            or (used < 1.5 * self._limit and self._is_below_share(self._connections, connection))
+            or (used < 2 * self._limit and self._is_below_share(self._clients, client))
+        ):
+            message = f"{used} streams are open, at most {self._limit} may be"
+            raise Overloaded(message, reason="streams", retry_after_s=_STREAMS_RETRY_AFTER_S)
+        self._clients[client] += 1
+        self._connections[connection] += 1
+        try:
+            yield
+        finally:
+            _leave(self._clients, client)
+            _leave(self._connections, connection)
+
+    def _is_below_share(self, holders: Counter[Any], holder: Hashable) -> bool:
+        num_sharing = len(holders) + (holder not in holders)
+        return holders[holder] + 1 <= self._limit / num_sharing
+
+
+def _leave(holders: Counter[Any], holder: Hashable) -> None:
+    holders[holder] -= 1
+    if not holders[holder]:
+        del holders[holder]
 
 
 class CallHandlers(grpc.GenericRpcHandler):
@@ -42,6 +83,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         book: CallBook,
         *,
         max_request_seconds: float,
+        max_watches: int,
         own_limits: Mapping[str, float] | None = None,
         refuse: Refuse | None = None,
         refusable: frozenset[str] = frozenset(),
@@ -50,6 +92,7 @@ class CallHandlers(grpc.GenericRpcHandler):
 
         Args:
             methods: by name, "package.Service/Method"; they take a request, or an iterator of requests, and a `Call`.
+            max_watches: open streams without limits of their own, see `OpenStreams`.
             own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
             refuse: asked before the message of a call is received; None, or why this caller's call is refused.
             refusable: methods whose calls `refuse` is asked about.
@@ -60,7 +103,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         self._refuse = refuse
         self._refusable = refusable
         self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
-        self._num_streams = 0
+        self._open_streams = OpenStreams(max_watches)
         self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
@@ -134,7 +177,8 @@ class CallHandlers(grpc.GenericRpcHandler):
             context.add_done_callback(lambda _: call.on_gone and call.on_gone())
             try:
                 self._book.authenticate(method, metadata, call)
-                with self._counted_stream(method):
+                is_bounded = method in self._own_limits
+                with nullcontext() if is_bounded else self._open_streams.place(call.caller.identity, context.peer()):
                     async for response in behaviour(requests, call):
                         yield response
                 context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
@@ -147,21 +191,6 @@ class CallHandlers(grpc.GenericRpcHandler):
                 self._end(call)
 
         return answers
-
-    @contextmanager
-    def _counted_stream(self, method: str) -> Iterator[None]:
-        """Take a place among the open streams; raises Overloaded if there is none."""
-        if method in self._own_limits:
-            yield
-            return
-        if self._num_streams >= MAX_WATCHES:
-            message = f"{self._num_streams} streams are open, at most {MAX_WATCHES} may be"
-            raise Overloaded(message, reason="streams", retry_after_s=_STREAMS_RETRY_AFTER_S)
-        self._num_streams += 1
-        try:
-            yield
-        finally:
-            self._num_streams -= 1
 
     def _limit_s(self, method: str) -> float:
         return self._own_limits.get(method, self._max_request_seconds)

@@ -17,7 +17,7 @@ from service.errors import InvalidInput, NotFound
 from service.grpc.wire import Handler, Malformed, stream
 
 MESSAGE_WITHIN_S = 5.0
-MAX_WAITING = 64  # half of the places for open streams, of which a Watch takes one before its message is there
+MAX_WAITING = 64
 SERVICE_NAME = "grpc.health.v1.Health"
 # Methods that bound their number and their time themselves, with the latter in seconds: they answer at once.
 OWN_LIMITS = {f"{SERVICE_NAME}/{method}": MESSAGE_WITHIN_S for method in ("Check", "List")}

@@ -72,7 +72,11 @@ class Parts:
         if config.listen.reflection:
             admin_methods |= reflection.handlers((admin_servicer.SERVICE_NAME,), files=reflection.ADMIN_FILES)
         self.admin_server = grpc.aio.server(
-            handlers=[CallHandlers(admin_methods, admin_book, max_request_seconds=MAX_ADMIN_SECONDS)],
+            handlers=[
+                CallHandlers(
+                    admin_methods, admin_book, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS
+                )
+            ],
             options=grpc_options(config),
             maximum_concurrent_rpcs=MAX_ADMIN_CALLS,
         )

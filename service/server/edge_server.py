@@ -93,6 +93,7 @@ class EdgeServer:
             methods,
             parts.book,
             max_request_seconds=limits.max_request_seconds,
+            max_watches=limits.max_watches,
             own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
             refuse=parts.pipeline.refusal,
             refusable=frozenset(
@@ -176,4 +177,4 @@ class EdgeServer:
 
 def max_calls(limits: LimitsConfig) -> int:
     """Maximum number of calls at a time that gRPC accepts, behind the limits of admission."""
-    return 2 * (limits.max_concurrent_requests + limits.max_streams) + 256
+    return 2 * (limits.max_concurrent_requests + limits.max_streams + limits.max_watches) + 256

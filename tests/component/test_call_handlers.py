@@ -17,10 +17,10 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
-from service.grpc.call_handlers import MAX_WATCHES
 from tests.fakes.calls import eventually, failure
 from tests.fakes.handled_calls import (
     MANY,
+    MAX_WATCHES,
     ONE,
     SECRET,
     Behaviour,
@@ -165,7 +165,7 @@ class TestStreams:
         open_streams[0].cancel()
 
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert error.details() == "128 streams are open, at most 128 may be"
+        assert error.details() == "16 streams are open, at most 16 may be"
         rejected = harness.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": "streams"})
         assert rejected == 1.0
         async with asyncio.timeout(10):

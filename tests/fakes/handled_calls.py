@@ -18,6 +18,7 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver
 
 ONE, MANY = "test.Service/One", "test.Service/Many"
+MAX_WATCHES = 16
 SECRET = "geheim"
 Behaviour = Callable[[bytes, Call], Awaitable[bytes]]
 
@@ -45,6 +46,7 @@ class Harness:
             methods,
             self.book,
             max_request_seconds=max_request_seconds,
+            max_watches=MAX_WATCHES,
             refuse=refuse,
             refusable=frozenset({ONE}),
         )

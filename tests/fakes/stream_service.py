@@ -110,6 +110,7 @@ class Harness:
             stream_servicer.handlers(self.servicer),
             CallBook(self.metrics, observers=[self.ended.append]),
             max_request_seconds=60.0,
+            max_watches=limits.max_watches,
             own_limits={METHOD: limits.max_stream_seconds},
         )
         self.server = grpc.aio.server(handlers=[handlers])
