@@ -11,6 +11,7 @@ Exit codes:
     141  nobody reads what is printed, as in `dragoman translate | head`
 """
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -20,6 +21,10 @@ from typer.core import TyperGroup
 
 from service.cli.reporting import reported
 from service.cli.streams import settle
+
+# gRPC itself writes a line about each connection that begins wrongly, as many as anybody makes.  It reads this when it
+# is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 # What `dragoman --help` lists.
 COMMANDS = {

@@ -96,6 +96,9 @@ def serve(
 
     import uvloop
 
+    from service.telemetry.logs import never_wait_for_stderr
+
+    never_wait_for_stderr()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(_serve(server_config, demo))
     raise typer.Exit(exit_code)

@@ -86,7 +86,8 @@ def main(descriptor: int) -> None:
     try:
         _serve(engine, inbox, partial(_send, channel), spec.heartbeat_interval_s)
     except DeviceLost as error:
-        print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody reads it
+            print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
         os._exit(DEVICE_LOST_STATUS)  # at once: the ordinary way out waits for a device that may never answer
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from service.engine.job import Ready, StartFailed
 from service.engine.process import environment
 from service.processes.channel import FrameChannel
-from service.telemetry.logs import get_logger
+from service.telemetry.logs import get_logger, keep_stderr_ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,7 @@ async def _spawn(program: Program) -> "ChildProcess":
         )
         try:
             process = await asyncio.shield(starting)
+            keep_stderr_ready()
         except BaseException as error:
             channel.close()
             if isinstance(error, asyncio.CancelledError):  # a process that is half made must not be left behind

@@ -22,7 +22,7 @@ from service.processes.channel import FrameChannel
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
 from service.server.signals import install_stack_dump
 from service.server.upkeep import MONITOR_PERIOD_S, spare_what_is_loaded
-from service.telemetry.logs import configure_logging, describe_error, get_logger, set_log_level
+from service.telemetry.logs import configure_logging, describe_error, get_logger, log_libraries, set_log_level
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 
@@ -56,6 +56,7 @@ async def _live(descriptor: int) -> None:
     config = spec.config
     metrics = Metrics(methods=counted_methods())
     configure_logging(config.telemetry, on_drop=metrics.families.log_dropped.inc)
+    log_libraries()
     account, link = Account(metrics), CoreLink(channel.send, config.limits)
     try:
         executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")

@@ -26,7 +26,7 @@ from service.grpc.listening import add_grpc_port
 from service.server.model_hosting import ModelParts
 from service.server.signals import install_stack_dump, stop_event
 from service.server.upkeep import MONITOR_PERIOD_S, spare_what_is_loaded
-from service.telemetry.logs import configure_logging, get_logger
+from service.telemetry.logs import LogStream, configure_logging, get_logger, log_libraries
 
 if TYPE_CHECKING:
     from service.server.assembly import Parts
@@ -49,13 +49,14 @@ async def serve(config: ServerConfig) -> int:
     try:
         models = ModelParts(config)
         configure_logging(config.telemetry, on_drop=models.metrics.families.log_dropped.inc)
+        log_libraries()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
         try:
             await _serve(config, models, stop)
         finally:
             await models.close()
     except (Misconfigured, ListenError, DragomanError) as error:
-        print(f"dragoman: {' '.join(str(error).split())}", file=sys.stderr)
+        LogStream(sys.stderr).write(f"dragoman: {' '.join(str(error).split())}\n")
         return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED
 
 

@@ -2,15 +2,19 @@
 
 Texts never enter a log: errors are logged by type and place, because their messages can quote what a caller sent.  A
 full disk or a closed standard error must not fail a call, and a reader that has stopped must not stop the server: a
-line that cannot be written at once is counted and forgotten.
+line that cannot be written at once is counted and forgotten.  What Python and the libraries want to say goes the same
+way; what gRPC's C++, `faulthandler` or a crash write to standard error goes past the logger, but never waits either.
 """
 
 import logging
 import os
 import select
+import stat
 import sys
+import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -25,6 +29,9 @@ from service.config import TelemetryConfig
 if TYPE_CHECKING:
     from service.call import Call
 
+_STDERR = 2  # the descriptor, whatever `sys.stderr` is
+_stderr_is_own = False  # whether its flags are the server's alone
+_MAX_LIBRARY_LINES = 10  # a minute
 _MAX_PLACES = 20  # of an error, innermost first: a recursion that never ended has a thousand
 _ATOMIC_BYTES = select.PIPE_BUF  # a pipe that takes anything takes this much without waiting
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -53,6 +60,43 @@ def configure_logging(
         logger_factory=lambda *_: structlog.WriteLogger(cast("TextIO", lines)),
         cache_logger_on_first_use=False,  # the level can change
     )
+
+
+def never_wait_for_stderr() -> None:
+    """Have each later write to standard error, by this process and its children, fail where it would have to wait."""
+    global _stderr_is_own  # noqa: PLW0603 - as standard error itself, one for the process
+    with suppress(OSError):  # closed: there is nothing to wait for
+        _stderr_is_own = _open_stderr_anew()
+    keep_stderr_ready()
+
+
+def keep_stderr_ready() -> None:
+    """Repeat what `never_wait_for_stderr` did: libuv has the standard streams of each child wait, and they are ours."""
+    if _stderr_is_own:
+        os.set_blocking(_STDERR, False)
+
+
+def _open_stderr_anew() -> bool:
+    """Return whether the flags of the descriptor can be changed without harm to the shell, or whoever writes there."""
+    mode = os.fstat(_STDERR).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(_STDERR)):
+        return False  # a file, which takes everything at once, or fails
+    try:
+        opened = os.open(f"/proc/self/fd/{_STDERR}", os.O_WRONLY | os.O_NOCTTY)
+    except OSError:  # a socket, or in a container a pipe of another user, which nobody else writes to
+        return not os.isatty(_STDERR)
+    os.dup2(opened, _STDERR)
+    os.close(opened)
+    return True
+
+
+def log_libraries() -> None:
+    """Log what Python and libraries would write to standard error, such as warnings; see `LibraryMessages`."""
+    messages = LibraryMessages()
+    logging.basicConfig(level=logging.WARNING, handlers=[messages])
+    warnings.showwarning = messages.warned
+    threading.excepthook = lambda failed: messages.failed(failed.exc_value)
+    sys.unraisablehook = lambda failed: messages.failed(failed.exc_value)
 
 
 def log_level() -> str:
@@ -128,6 +172,41 @@ class LogLimit:
         self._num_lines += 1
         left_out, self._num_left_out = self._num_left_out, 0
         return left_out
+
+
+class LibraryMessages(logging.Handler):
+    """Logs a few lines a minute of what others have to say: where it is said, and not in what words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limit = LogLimit(max_lines=_MAX_LIBRARY_LINES, period_s=60.0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log what a library logs, as asyncio does with the error of a task that nobody awaits."""
+        error = record.exc_info[1] if record.exc_info else None
+        self._log(record.levelno, record.name, f"{record.pathname}:{record.lineno}", error)
+
+    def warned(  # in the place of `warnings.showwarning`
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: object = None,
+        line: object = None,
+    ) -> None:
+        """Log a warning."""
+        self._log(logging.WARNING, category.__name__, f"{filename}:{lineno}")
+
+    def failed(self, error: BaseException | None) -> None:
+        """Log what a thread or a destructor has raised."""
+        self._log(logging.ERROR, "python", "", error)
+
+    def _log(self, level: int, source: str, place: str, error: BaseException | None = None) -> None:
+        left_out = self._limit.take()
+        if left_out is not None:
+            facts = describe_error(error) if error else {}
+            get_logger().log(level, "library_message", source=source, place=place, left_out=left_out, **facts)
 
 
 class LogStream:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,9 +145,15 @@ def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
     return {name: value for name, value in {**inherited, **settings, **variables}.items() if value}
 
 
-def spawn(bundle: Path | None, log: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
-    """A server process that may not be ready yet; it writes its log to `log`."""
-    command = [sys.executable, "-m", "service", "serve", *options]
+def spawn(
+    bundle: Path | None, log: Path, *options: str, within: Sequence[str] = (), **variables: str
+) -> subprocess.Popen[str]:
+    """A server process that may not be ready yet; it writes its log to `log`.
+
+    Args:
+        within: the command line that runs the server's, by `exec`.
+    """
+    command = [*within, sys.executable, "-m", "service", "serve", *options]
     with log.open("w") as stream:
         return subprocess.Popen(command, env=environment(bundle, **variables), stdout=stream, stderr=stream, text=True)
 
@@ -165,11 +171,13 @@ def run_to_end(bundle: Path | None, *options: str, **variables: str) -> tuple[in
     return done.returncode, done.stderr
 
 
-def start(bundle: Path | None, directory: Path, *options: str, **variables: str) -> ServerProcess:
+def start(
+    bundle: Path | None, directory: Path, *options: str, within: Sequence[str] = (), **variables: str
+) -> ServerProcess:
     log, ports_file = directory / "server.log", directory / "ports.json"
     ports_file.unlink(missing_ok=True)
     own = {"TMPDIR": str(directory), "DRAGOMAN_LIFECYCLE__PORTS_FILE": str(ports_file)}  # leaves nothing elsewhere
-    process = spawn(bundle, log, *options, **{**own, **variables})
+    process = spawn(bundle, log, *options, within=within, **{**own, **variables})
     deadline = time.monotonic() + 60.0
     while not ports_file.exists():  # another process: there is nothing to await
         if process.poll() is not None or time.monotonic() > deadline:

@@ -18,6 +18,7 @@ __all__ = ["echo_bundle", "seen", "start_paced", "start_server", "start_unchecke
 Seen = Callable[[str], None]
 CAPACITY = 100  # texts a second of a paced server
 SLOW = {"ECHO_STEP_S": "0.02"}
+DEFAULTS = {"DRAGOMAN_ENGINE__NUM_ENGINES": "", "DRAGOMAN_ENGINE__RUNNER_FACTORY": ""}  # of a server as it comes
 LONG = "x" * 250  # five seconds when slow
 
 

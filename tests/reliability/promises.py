@@ -121,11 +121,24 @@ PROMISES: dict[str, Promise] = {
     "H5": Promise("1,000 silent HTTP connections at a limit of 64", "callers are answered, bounded memory"),
     "H6": Promise("HTTP body over the limit", "413, others are served"),
     # Where it is run.
+    "I1": Promise(
+        "temporary directory read-only, full or missing", "every call after SERVING answers, by one edge and by two"
+    ),
     "I2": Promise(
         "an output is a link, a device, a pipe, of mode 0600, or on a full disk",
         "link followed, device and pipe written to, mode kept, nothing half written, the file named",
     ),
+    "I3": Promise(
+        "2,000 Watches of 50 clients, and one that opens as many as it can", "calls go through, others' Watches too"
+    ),
+    "I4": Promise(
+        "keepalive pings, each allowed interval", "no call is lost; a client that pings every 100 ms is ended"
+    ),
     "I5": Promise("proxy variables", "this machine is never called through one; an error behind one names it"),
+    "I6": Promise(
+        "nobody reads standard error; probes without end; SIGUSR1",
+        "no call waits; at most 20 lines a minute of each edge for what strangers do, all JSON",
+    ),
     "I7": Promise("SIGKILL of serve, loadtest, bulk or models add", "none of its processes is there 5 s later"),
 }
 

@@ -17,12 +17,11 @@ from tests.fakes.load import offer
 from tests.fakes.load_process import Source
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import start
-from tests.reliability.conftest import SLOW, Seen, kept_to
+from tests.reliability.conftest import DEFAULTS, SLOW, Seen, kept_to
 
 pytestmark = pytest.mark.reliability
 
 RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
-DEFAULTS = {"DRAGOMAN_ENGINE__NUM_ENGINES": "", "DRAGOMAN_ENGINE__RUNNER_FACTORY": ""}
 
 
 @pytest.mark.promise("A12")

@@ -1,14 +1,29 @@
 """Logs: what a line holds, what it never does, and that a line that cannot be written costs nothing else."""
 
 import json
+import logging
 import os
+import socket
+import subprocess
+import sys
+import threading
+import warnings
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.config import TelemetryConfig
-from service.telemetry.logs import LogLimit, LogStream, configure_logging, describe_error, get_logger, printable
+from service.telemetry.logs import (
+    LogLimit,
+    LogStream,
+    configure_logging,
+    describe_error,
+    get_logger,
+    log_libraries,
+    printable,
+)
 
 FULL = Path("/dev/full")
 
@@ -157,3 +172,84 @@ def test_without_an_open_stream_every_line_is_lost(tmp_path, is_there):
     stream.write("lost\n")
 
     assert drops.count == 1
+
+
+class TestLibraries:
+    @pytest.fixture
+    def libraries(self, monkeypatch):
+        """What Python calls, set back afterwards."""
+        for place in ("warnings.showwarning", "threading.excepthook", "sys.unraisablehook"):
+            monkeypatch.setattr(place, None)
+        monkeypatch.setattr("logging.root.handlers", [])
+        log_libraries()
+
+    def test_what_they_say_is_logged_without_their_words(self, libraries):
+        with capture_logs() as entries:
+            warnings.showwarning("a secret", RuntimeWarning, "numpy/core.py", 17)
+            logging.getLogger("asyncio").error("a secret %s", "text", exc_info=ValueError("a secret"))
+            thread = threading.Thread(target=int, args=("a secret",))
+            thread.start()
+            thread.join()
+
+        assert [entry["event"] for entry in entries] == ["library_message"] * 3
+        assert [(entry["log_level"], entry["source"]) for entry in entries] == [
+            ("warning", "RuntimeWarning"),
+            ("error", "asyncio"),
+            ("error", "python"),
+        ]
+        assert entries[0]["place"] == "numpy/core.py:17"
+        assert [entry.get("error") for entry in entries] == [None, "ValueError", "ValueError"]
+        assert "secret" not in str(entries)
+
+    def test_ten_lines_a_minute_are_written_however_much_they_say(self, libraries):
+        with capture_logs() as entries:
+            for _ in range(1_000):
+                logging.getLogger("library").warning("again")
+
+        assert len(entries) == 10
+
+
+class TestStandardError:
+    WRITE = """
+import os, sys
+from service.telemetry.logs import never_wait_for_stderr
+never_wait_for_stderr()
+written = 0
+try:
+    while True:
+        written += os.write(2, b"x" * 4096)
+except BlockingIOError:
+    print(written)
+"""
+
+    @pytest.fixture
+    def pipe(self):
+        """The end of a pipe that is written to."""
+        reader, writer = os.pipe()
+        yield writer
+        os.close(reader)
+        os.close(writer)
+
+    def write_until_full(self, descriptor: int, before: str = "") -> int:
+        """How many bytes a process writes that nobody reads; it ends."""
+        command = [sys.executable, "-c", before + self.WRITE]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=descriptor, timeout=60, check=True)
+        return int(done.stdout)
+
+    def test_pipe_that_nobody_reads_stops_nobody_and_keeps_its_flags(self, pipe):
+        assert self.write_until_full(pipe) > 0
+        assert os.get_blocking(pipe)
+
+    def test_pipe_that_cannot_be_opened_anew_stops_nobody(self, pipe):
+        """As in a container whose user does not own the pipe."""
+        assert self.write_until_full(pipe, "import os\ndef fail(*_): raise PermissionError\nos.open = fail\n") > 0
+
+    def test_socket_that_nobody_reads_stops_nobody(self):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            assert self.write_until_full(theirs.fileno()) > 0
+
+    def test_closed_standard_error_is_no_error(self):
+        command = "from service.telemetry.logs import never_wait_for_stderr; never_wait_for_stderr()"
+
+        assert subprocess.run(["sh", "-c", f"exec 2>&-; {sys.executable} -c '{command}'"], check=False).returncode == 0
