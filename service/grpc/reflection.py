@@ -33,6 +33,24 @@ Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
 
 
+class _Pool:
+    """What the servicer asks a pool for, with methods among the symbols: grpcurl asks for them, protobuf finds none."""
+
+    def __init__(self, pool: DescriptorPool) -> None:
+        self.FindFileByName = pool.FindFileByName
+        self.FindMessageTypeByName = pool.FindMessageTypeByName
+        self.FindExtensionByNumber = pool.FindExtensionByNumber
+        self.FindAllExtensions = pool.FindAllExtensions
+        self._pool = pool
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - as it is called there
+        """Return the descriptor of the file with this symbol, or raise KeyError."""
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return self._pool.FindMethodByName(symbol).containing_service.file
+
+
 def handlers(services: Sequence[str], *, files: Sequence[Any] = DATA_FILES) -> dict[str, Handler]:
     """Return the handlers of both versions, by their methods' full names.
 
@@ -43,7 +61,7 @@ def handlers(services: Sequence[str], *, files: Sequence[Any] = DATA_FILES) -> d
     for file in (*files, reflection_pb2.DESCRIPTOR):
         pool.AddSerializedFile(file.serialized_pb)
     pool.AddSerializedFile(_v1_file().SerializeToString())
-    servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=pool)
+    servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_Pool(pool))
 
     async def answer(requests: AsyncIterator[Request | Malformed], context: object) -> AsyncIterator[Response]:
         async for response in servicer.ServerReflectionInfo(_well_formed(requests), context):

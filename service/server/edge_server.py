@@ -34,6 +34,12 @@ from service.server.http_parts import HttpParts
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 
+_SERVICES = (
+    servicer.SERVICE_NAME,
+    google_servicer.SERVICE_NAME,
+    open_inference_servicer.SERVICE_NAME,
+    health.SERVICE_NAME,
+)
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
 
@@ -71,7 +77,7 @@ class EdgeServer:
         self._is_shared = is_shared
         self._call_parts = parts = CallParts(config, core.catalogue, core.admission, metrics, account, executor)
         self._http = HttpParts(config, parts, whole)
-        self._health = Health((servicer.SERVICE_NAME,))
+        self._health = Health((*_SERVICES, *(reflection.SERVICE_NAMES if config.listen.reflection else ())))
         self._streams = StreamServicer(parts.router, core, metrics)
         methods = {
             **servicer.handlers(TranslationServicer(parts.router)),
@@ -81,14 +87,7 @@ class EdgeServer:
             **health.handlers(self._health),
         }
         if config.listen.reflection:
-            methods |= reflection.handlers(
-                (
-                    servicer.SERVICE_NAME,
-                    google_servicer.SERVICE_NAME,
-                    open_inference_servicer.SERVICE_NAME,
-                    health.SERVICE_NAME,
-                )
-            )
+            methods |= reflection.handlers(_SERVICES)
         self._handlers = CallHandlers(
             methods,
             parts.book,
