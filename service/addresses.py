@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # as those of IPv6 where it is switched off
+
 
 class ListenError(Exception):
     """An address that cannot be listened on; `str(error)` is one line."""
@@ -21,20 +23,51 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def resolve(self) -> tuple[Any, ...]:
-        """Return what a socket for it needs, as `socket.getaddrinfo`; may raise OSError."""
-        return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    def open(self, purpose: str, *, is_shared: bool = False) -> list[socket.socket]:
+        """Return sockets that are bound to the addresses of the host, all at one port, or raise ListenError.
+
+        As with gRPC, `localhost` has an address of IPv4 and one of IPv6, and `::` stands for all addresses of both.
+
+        Args:
+            is_shared: whether other processes may bind the port, too.
+        """
+        sockets: list[socket.socket] = []
+        port, missing = self.port, None
+        try:
+            for family, kind, protocol, _, (host, _, *scope) in self._resolved():
+                try:
+                    sockets.append(_bound(family, kind, protocol, (host, port, *scope), is_shared=is_shared))
+                    port = sockets[0].getsockname()[1]
+                except OSError as error:
+                    if error.errno not in _NO_SUCH_ADDRESS:
+                        raise
+                    missing = error
+            if missing is not None and not sockets:
+                raise missing
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            raise self.cannot_listen(purpose, error) from error
+        return sockets
+
+    def _resolved(self) -> list[Any]:
+        names = ("127.0.0.1", "::1") if self.host == "localhost" else (self.host,)  # whatever /etc/hosts says
+        found = [
+            socket.getaddrinfo(name, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE) for name in names
+        ]
+        return [one for part in found for one in part]
 
     def check_free(self, purpose: str) -> None:
         """Bind the address and let it go again, or raise ListenError."""
+        sockets = self.open(purpose)
         try:
-            family, kind, protocol, _, where = self.resolve()
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(where)
-                probe.listen(1)  # with SO_REUSEADDR, only this notices a listener that came before
+            for one in sockets:
+                one.listen(1)  # with SO_REUSEADDR, only this notices a listener that came before
         except OSError as error:
             raise self.cannot_listen(purpose, error) from error
+        finally:
+            for one in sockets:
+                one.close()
 
     def cannot_listen(self, purpose: str, error: OSError) -> ListenError:
         """The failure as one line with a way to the culprit."""
@@ -50,18 +83,25 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def reserve_port(address: Address, purpose: str) -> tuple[socket.socket, int]:
-    """Return a socket that holds the port for processes that share it, and the port; or raise ListenError.
+def _bound(family: int, kind: int, protocol: int, where: Any, *, is_shared: bool) -> socket.socket:
+    """Return a socket that is bound there, or raise OSError."""
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if is_shared else socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, where[0] != "::")
+        bound.bind(where)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def reserve_port(address: Address, purpose: str) -> tuple[list[socket.socket], int]:
+    """Return sockets that hold the port for processes that share it, and the port; or raise ListenError.
 
     Until a process listens, connections are refused.
     """
     address.check_free(purpose)
-    try:
-        family, kind, protocol, _, where = address.resolve()
-        holder = socket.socket(family, kind, protocol)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(where)
-    except OSError as error:
-        raise address.cannot_listen(purpose, error) from error
-    port: int = holder.getsockname()[1]
-    return holder, port
+    holders = address.open(purpose, is_shared=True)
+    return holders, holders[0].getsockname()[1]

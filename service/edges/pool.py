@@ -150,8 +150,8 @@ class EdgePool:
         await asyncio.gather(*(edge.supervisor.stop() for edge in self.edges))
 
     def _reserve(self, address: Address, purpose: str) -> int:
-        holder, port = reserve_port(address, purpose)
-        self._holders.append(holder)
+        holders, port = reserve_port(address, purpose)
+        self._holders += holders
         return port
 
     def _tell_departed(self) -> None:

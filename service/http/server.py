@@ -44,7 +44,7 @@ class HttpServer:
         self._config.load()
         self._state = ServerState()
         self._connections = _Connections(max_connections, timeout_s)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []  # one for each address of the host
 
     async def start(self, address: Address, *, is_shared: bool = False) -> int:
         """Listen and return the port, a free one for 0; or raise ListenError.
@@ -52,27 +52,28 @@ class HttpServer:
         Args:
             is_shared: whether other processes listen on the same port.
         """
-        if not is_shared:
-            address.check_free("HTTP")
+        loop = asyncio.get_running_loop()
+        sockets = address.open("HTTP", is_shared=is_shared)
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: _Connection(self._config, self._state, self._connections),
-                address.host,
-                address.port,
-                reuse_port=is_shared,
-            )
+            for one in sockets:
+                self._servers.append(
+                    await loop.create_server(
+                        lambda: _Connection(self._config, self._state, self._connections), sock=one
+                    )
+                )
         except OSError as error:
             raise address.cannot_listen("HTTP", error) from error
-        bound: int = self._server.sockets[0].getsockname()[1]
+        bound: int = sockets[0].getsockname()[1]
         return bound
 
     async def stop(self) -> None:
         """Stop listening; the answers that are being made have `STOP_S` to leave, then every connection ends."""
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         await self._connections.close(STOP_S)
-        await self._server.wait_closed()
+        await asyncio.gather(*(server.wait_closed() for server in self._servers))
 
 
 class _Connections:

@@ -1,11 +1,13 @@
 """The pages for machines as the real server has them, and the ports that they are on."""
 
 import asyncio
+from http.client import HTTPConnection
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from protos import translation_pb2 as pb
+from service.addresses import Address
 from service.telemetry.reference import definitions
 from tests.fakes.calls import LIST_MODELS, calling
 from tests.fakes.http_requests import ask
@@ -84,3 +86,20 @@ def test_metrics_can_have_a_port_of_their_own(start_server):
     assert server.metrics_port == metrics_port
     assert "dragoman_ready 1.0" in server.get("/metrics")[1]
     assert f'"metrics_port": {metrics_port}' in server.log_text()
+
+
+@pytest.mark.promise("I9")
+@pytest.mark.parametrize("edges", ["1", "2"])
+@pytest.mark.parametrize("host", ["::", "localhost"])
+async def test_both_ports_are_reached_at_ipv4_and_ipv6(start_server, host, edges):
+    server = start_server(
+        DRAGOMAN_LISTEN__GRPC_HOST=host, DRAGOMAN_LISTEN__HTTP_HOST=host, DRAGOMAN_LISTEN__EDGES=edges
+    )
+    for address in ("127.0.0.1", "::1"):
+        connection = HTTPConnection(address, server.http_port, timeout=30)
+        answer = await asyncio.to_thread(ask, connection, "GET", "/readyz")
+        connection.close()
+        async with calling(str(Address(address, server.grpc_port))) as calls:
+            assert await calls.texts("Hi.") == ["Hi."]
+
+        assert answer.status == 200
