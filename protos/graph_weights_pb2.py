@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprotos/graph_weights.proto\x12\x0f\x64ragoman.graphs\"2\n\tGraphFile\x12%\n\x05graph\x18\x07 \x01(\x0b\x32\x16.dragoman.graphs.Graph\"5\n\x05Graph\x12,\n\x0binitializer\x18\x05 \x03(\x0b\x32\x17.dragoman.graphs.Tensor\"7\n\x06Tensor\x12-\n\rexternal_data\x18\r \x03(\x0b\x32\x16.dragoman.graphs.Entry\"#\n\x05\x45ntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprotos/graph_weights.proto\x12\x0f\x64ragoman.graphs\"2\n\tGraphFile\x12%\n\x05graph\x18\x07 \x01(\x0b\x32\x16.dragoman.graphs.Graph\"5\n\x05Graph\x12,\n\x0binitializer\x18\x05 \x03(\x0b\x32\x17.dragoman.graphs.Tensor\"x\n\x06Tensor\x12\x0c\n\x04\x64ims\x18\x01 \x03(\x03\x12\x11\n\tdata_type\x18\x02 \x01(\x05\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x10\n\x08raw_data\x18\t \x01(\x0c\x12-\n\rexternal_data\x18\r \x03(\x0b\x32\x16.dragoman.graphs.Entry\"#\n\x05\x45ntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,7 +36,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GRAPH']._serialized_start=99
   _globals['_GRAPH']._serialized_end=152
   _globals['_TENSOR']._serialized_start=154
-  _globals['_TENSOR']._serialized_end=209
-  _globals['_ENTRY']._serialized_start=211
-  _globals['_ENTRY']._serialized_end=246
+  _globals['_TENSOR']._serialized_end=274
+  _globals['_ENTRY']._serialized_start=276
+  _globals['_ENTRY']._serialized_end=311
 # @@protoc_insertion_point(module_scope)

@@ -19,10 +19,18 @@ class Graph(_message.Message):
     def __init__(self, initializer: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...
 
 class Tensor(_message.Message):
-    __slots__ = ("external_data",)
+    __slots__ = ("dims", "data_type", "name", "raw_data", "external_data")
+    DIMS_FIELD_NUMBER: _ClassVar[int]
+    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RAW_DATA_FIELD_NUMBER: _ClassVar[int]
     EXTERNAL_DATA_FIELD_NUMBER: _ClassVar[int]
+    dims: _containers.RepeatedScalarFieldContainer[int]
+    data_type: int
+    name: str
+    raw_data: bytes
     external_data: _containers.RepeatedCompositeFieldContainer[Entry]
-    def __init__(self, external_data: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ...) -> None: ...
+    def __init__(self, dims: _Optional[_Iterable[int]] = ..., data_type: _Optional[int] = ..., name: _Optional[str] = ..., raw_data: _Optional[bytes] = ..., external_data: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("key", "value")

@@ -1,0 +1,256 @@
+// Attention of the decoder over a hypothesis' own past, and of both sides over the columns of a source.
+#pragma once
+
+#include <math.h>
+#include <string.h>
+
+#include "rows.h"
+
+namespace dragoman {
+namespace {
+
+inline int padded(int number) { return (number + kPanel - 1) / kPanel * kPanel; }
+
+// weights [n rounded up to 16], the first n of them set -> exponentials; returns one over their sum.
+template <class Isa>
+inline float soften(float* weights, int count) {
+  using Floats = typename Isa::Floats;
+  for (int t = count; t < padded(count); t++) weights[t] = -INFINITY;
+  Floats greatest = Isa::load(weights);
+  for (int t = Isa::width; t < count; t += Isa::width) greatest = Isa::max(greatest, Isa::load(weights + t));
+  const Floats most = Isa::spread(Isa::greatest(greatest));
+  Floats sum = Isa::spread(0.0f);
+  for (int t = 0; t < count; t += Isa::width) {
+    const Floats x = exponential<Isa>(Isa::sub(Isa::load(weights + t), most));
+    Isa::store(weights + t, x);
+    sum = Isa::add(sum, x);
+  }
+  return 1.0f / Isa::sum(sum);
+}
+
+// Products of one head's query with the keys of eight columns, from t on; those behind the last repeat it.
+template <class Isa, class T>
+inline void score_eight(const ColumnAttention& own, const T* keys, size_t stride, int head, int t, float* weights) {
+  using Floats = typename Isa::Floats;
+  const int last = own.num_columns - 1;
+  const float* query = own.query + head * own.head_width;
+  const T* key[8];
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; j++) key[j] = keys + own.columns[t + j < last ? t + j : last] * stride + head * own.head_width;
+  Floats sums[8];
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; j++) sums[j] = Isa::spread(0.0f);
+  for (int i = 0; i < own.head_width; i += Isa::width) {
+    const Floats q = Isa::load(query + i);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) sums[j] = Isa::fma(q, Isa::load(key[j] + i), sums[j]);
+  }
+  Isa::store_sums(sums, weights + t);
+}
+
+// The weighted sum of values, for eight vectors from `first` on, PER_HEAD of which belong to one head.
+template <class Isa, class T, int PER_HEAD, int VECTORS>
+inline void mix_columns(const ColumnAttention& own, const T* values, size_t stride, const float* shares, int first) {
+  using Floats = typename Isa::Floats;
+  constexpr int num_heads = VECTORS / PER_HEAD;
+  const int num_padded = padded(own.num_columns), head = first / own.head_width;
+  Floats sums[VECTORS];
+#pragma GCC unroll 8
+  for (int i = 0; i < VECTORS; i++) sums[i] = Isa::spread(0.0f);
+  for (int t = 0; t < own.num_columns; t++) {
+    const T* value = values + own.columns[t] * stride + first;
+#pragma GCC unroll 8
+    for (int h = 0; h < num_heads; h++) {
+      const Floats weight = Isa::spread(own.weights[(head + h) * num_padded + t]);
+#pragma GCC unroll 8
+      for (int j = 0; j < PER_HEAD; j++) {
+        const int i = h * PER_HEAD + j;
+        sums[i] = Isa::fma(weight, Isa::load(value + i * Isa::width), sums[i]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < VECTORS; i++) {
+    Isa::store(own.out + first + i * Isa::width, Isa::mul(sums[i], Isa::spread(shares[i / PER_HEAD])));
+  }
+}
+
+template <class Isa, class T>
+void attend_columns(const ColumnAttention& own) {
+  constexpr int most_heads = 8;  // that are mixed together
+  const int width = own.num_heads * own.head_width, num_padded = padded(own.num_columns);
+  const size_t stride = 2 * static_cast<size_t>(width);
+  const T* keys = static_cast<const T*>(own.cache);
+  const T* values = keys + width;
+  for (int t = 0; t < own.num_columns; t += 8) {
+    for (int head = 0; head < own.num_heads; head++) {
+      score_eight<Isa, T>(own, keys, stride, head, t, own.weights + head * num_padded);
+    }
+  }
+  const int vectors = own.head_width / Isa::width;
+  float shares[most_heads];
+  const int together = vectors < most_heads ? most_heads / vectors : 1;
+  for (int first = 0; first < own.num_heads; first += together) {
+    const int end = first + together < own.num_heads ? first + together : own.num_heads;
+    for (int head = first; head < end; head++) {
+      float* weights = own.weights + head * num_padded;
+      for (int t = 0; t < own.num_columns; t++) {
+        weights[t] = weights[t] * own.scale + (own.bias ? own.bias[head * own.num_columns + t] : 0.0f);
+      }
+      shares[head - first] = soften<Isa>(weights, own.num_columns);
+    }
+    const int begin = first * own.head_width;
+    if (end - first < together) {
+      for (int i = begin; i < width; i += Isa::width) {
+        mix_columns<Isa, T, 1, 1>(own, values, stride, shares + i / own.head_width - first, i);
+      }
+    } else if (vectors == 1) {
+      mix_columns<Isa, T, 1, 8>(own, values, stride, shares, begin);
+    } else if (vectors == 2) {
+      mix_columns<Isa, T, 2, 8>(own, values, stride, shares, begin);
+    } else if (vectors == 4) {
+      mix_columns<Isa, T, 4, 8>(own, values, stride, shares, begin);
+    } else {
+      for (int i = begin; i < end * own.head_width;) {
+        const bool has_eight = i % own.head_width + 8 * Isa::width <= own.head_width;
+        if (has_eight) {
+          mix_columns<Isa, T, 8, 8>(own, values, stride, shares + (i / own.head_width - first), i);
+        } else {
+          mix_columns<Isa, T, 1, 1>(own, values, stride, shares + (i / own.head_width - first), i);
+        }
+        i += has_eight ? 8 * Isa::width : Isa::width;
+      }
+    }
+  }
+}
+
+// Scaled products of ROWS queries with VECTORS vectors of keys of one head: weights [ROWS, stride].
+template <class Isa, class T, int ROWS, int VECTORS>
+inline void score_rows(const SharedAttention& shared, const float* queries, const T* keys, size_t stride, float* weights) {
+  using Floats = typename Isa::Floats;
+  Floats sums[ROWS][VECTORS];
+#pragma GCC unroll 4
+  for (int r = 0; r < ROWS; r++) {
+#pragma GCC unroll 2
+    for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::spread(0.0f);
+  }
+  for (int i = 0; i < shared.head_width; i++) {
+    Floats key[VECTORS];
+#pragma GCC unroll 2
+    for (int j = 0; j < VECTORS; j++) key[j] = Isa::load(keys + i * stride + j * Isa::width);
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++) {
+      const Floats q = Isa::spread(queries[r * shared.query_stride + i]);
+#pragma GCC unroll 2
+      for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::fma(q, key[j], sums[r][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < ROWS; r++) {
+#pragma GCC unroll 2
+    for (int j = 0; j < VECTORS; j++) {
+      Isa::store(weights + r * stride + j * Isa::width, Isa::mul(sums[r][j], Isa::spread(shared.scale)));
+    }
+  }
+}
+
+// The weighted sums of values for ROWS queries and VECTORS vectors of one head.
+template <class Isa, class T, int ROWS, int VECTORS>
+inline void mix_rows(const SharedAttention& shared, const T* values, size_t stride, const float* shares, float* out) {
+  using Floats = typename Isa::Floats;
+  Floats sums[ROWS][VECTORS];
+#pragma GCC unroll 4
+  for (int r = 0; r < ROWS; r++) {
+#pragma GCC unroll 2
+    for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::spread(0.0f);
+  }
+  for (int s = 0; s < shared.num_columns; s++) {
+    Floats value[VECTORS];
+#pragma GCC unroll 2
+    for (int j = 0; j < VECTORS; j++) value[j] = Isa::load(values + s * shared.value_stride + j * Isa::width);
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++) {
+      const Floats weight = Isa::spread(shared.weights[r * stride + s]);
+#pragma GCC unroll 2
+      for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::fma(weight, value[j], sums[r][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < ROWS; r++) {
+#pragma GCC unroll 2
+    for (int j = 0; j < VECTORS; j++) {
+      Isa::store(out + r * shared.out_stride + j * Isa::width, Isa::mul(sums[r][j], Isa::spread(shares[r])));
+    }
+  }
+}
+
+// ROWS queries, from `first` on: each key and value that is loaded serves all of them.
+template <class Isa, class T, int ROWS>
+void attend_rows(const SharedAttention& shared, int first) {
+  const size_t stride = padded(shared.num_columns);
+  const int num_columns = shared.num_columns;
+  for (int head = 0; head < shared.num_heads; head++) {
+    const int begin = head * shared.head_width;
+    const float* queries = shared.queries + first * shared.query_stride + begin;
+    const T* keys = static_cast<const T*>(shared.keys) + begin * stride;
+    size_t s = 0;
+    for (; s + 2 * Isa::width <= stride; s += 2 * Isa::width) {
+      score_rows<Isa, T, ROWS, 2>(shared, queries, keys + s, stride, shared.weights + s);
+    }
+    for (; s < stride; s += Isa::width) score_rows<Isa, T, ROWS, 1>(shared, queries, keys + s, stride, shared.weights + s);
+    float shares[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+      float* weights = shared.weights + r * stride;
+      const size_t row = static_cast<size_t>(head) * shared.num_queries + first + r;
+      for (int t = 0; shared.bias && t < num_columns; t++) weights[t] += shared.bias[row * stride + t];
+      shares[r] = soften<Isa>(weights, num_columns);
+      for (int t = 0; shared.shown && t < num_columns; t++) shared.shown[row * num_columns + t] = weights[t] * shares[r];
+    }
+    const T* values = static_cast<const T*>(shared.values) + begin;
+    float* out = shared.out + first * shared.out_stride + begin;
+    int i = 0;
+    for (; i + 2 * Isa::width <= shared.head_width; i += 2 * Isa::width) {
+      mix_rows<Isa, T, ROWS, 2>(shared, values + i, stride, shares, out + i);
+    }
+    for (; i < shared.head_width; i += Isa::width) mix_rows<Isa, T, ROWS, 1>(shared, values + i, stride, shares, out + i);
+  }
+}
+
+template <class Isa, class T>
+void attend_shared(const SharedAttention& shared) {
+  int row = 0;
+  for (; row + 4 <= shared.num_queries; row += 4) attend_rows<Isa, T, 4>(shared, row);
+  switch (shared.num_queries - row) {
+    case 3:
+      return attend_rows<Isa, T, 3>(shared, row);
+    case 2:
+      return attend_rows<Isa, T, 2>(shared, row);
+    case 1:
+      return attend_rows<Isa, T, 1>(shared, row);
+  }
+}
+
+template <class Isa, class T>
+void store(const float* values, int count, void* out) {
+  for (int i = 0; i < count; i += Isa::width) Isa::store(static_cast<T*>(out) + i, Isa::load(values + i));
+}
+
+template <class Isa, class T>
+void transpose(const float* keys, size_t stride, int num_columns, int width, void* out) {
+  const int num_padded = padded(num_columns);
+  alignas(64) float panel[16][16];  // [keys, columns]
+  for (int s = 0; s < num_padded; s += 16) {
+    for (int i = 0; i < width; i += 16) {
+      for (int column = 0; column < 16; column++) {
+        const bool is_there = s + column < num_columns;
+        for (int key = 0; key < 16; key++) panel[key][column] = is_there ? keys[(s + column) * stride + i + key] : 0.0f;
+      }
+      for (int key = 0; key < 16; key++) {
+        store<Isa, T>(panel[key], 16, static_cast<T*>(out) + static_cast<size_t>(i + key) * num_padded + s);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dragoman

@@ -1,0 +1,202 @@
+// The functions that `library.py` calls.  Every length and every id that comes in is checked here, or in `take_step`.
+//
+// Each returns 0, 1 where there is too little memory, or 2 for arguments that are wrong.  Calls that use one model take
+// turns: its scratch belongs to the call that runs.
+#include <new>
+
+#include "cpu.h"
+#include "search_state.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+using namespace dragoman;
+
+namespace {
+
+constexpr int32_t kInterface = 1;
+constexpr int32_t kMostSources = 1 << 20;  // in a call
+
+bool are_within(const int32_t* ids, int64_t count, int32_t end) {
+  for (int64_t i = 0; i < count; i++) {
+    if (ids[i] < 0 || ids[i] >= end) return false;
+  }
+  return true;
+}
+
+// Whether starts [count + 1] cut something into parts of 1 to `longest`.
+bool are_starts(const int64_t* starts, int32_t count, int32_t longest) {
+  if (starts[0] != 0) return false;
+  for (int32_t i = 0; i < count; i++) {
+    if (starts[i + 1] <= starts[i] || starts[i + 1] - starts[i] > longest) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+EXPORTED int32_t dg_interface() { return kInterface; }
+
+// The name of the instruction set of this name, or of the best for an empty one, if this machine can run it; else empty.
+EXPORTED const char* dg_instruction_set(const char* name) {
+  const Kernels* kernels = name ? find_kernels(name) : nullptr;
+  return kernels ? kernels->name : "";
+}
+
+// Opens a packed model of `num_bytes`, which has to stay where it is, aligned to 64 bytes.
+EXPORTED int32_t dg_open(const uint8_t* packed, uint64_t num_bytes, const char* instruction_set, Model** out) {
+  if (!packed || !instruction_set || !out || reinterpret_cast<uintptr_t>(packed) % kAlignment) return kWrongArgument;
+  const Kernels* kernels = find_kernels(instruction_set);
+  if (!kernels) return kWrongArgument;
+  Model* model = new (std::nothrow) Model();
+  if (!model) return kNoMemory;
+  bool has_memory;
+  if (!read_model(packed, num_bytes, *model, has_memory)) {
+    delete model;
+    return has_memory ? kWrongArgument : kNoMemory;
+  }
+  model->kernels = kernels;
+  model->cache = model->header.keeps_floats ? &kernels->floats : &kernels->halves;
+  *out = model;
+  return kOk;
+}
+
+EXPORTED void dg_close(Model* model) { delete model; }
+
+// Encodes sentences: sentence b has the ids from starts[b] to starts[b + 1].  Each source is to be forgotten later.
+// `shown`, or null, gets what each head attends to, of one sentence alone: [layers, H, S, S].
+EXPORTED int32_t dg_encode(Model* model, int32_t num_sources, const int32_t* ids, const int64_t* starts, Source** out,
+                           float* shown) {
+  if (!model || num_sources < 1 || num_sources > kMostSources || !ids || !starts || !out) return kWrongArgument;
+  if (!are_starts(starts, num_sources, model->header.num_positions) || (shown && num_sources > 1)) return kWrongArgument;
+  if (starts[num_sources] > INT32_MAX || !are_within(ids, starts[num_sources], model->header.num_source_tokens)) {
+    return kWrongArgument;
+  }
+  int32_t num_made = 0;
+  for (; num_made < num_sources; num_made++) {
+    out[num_made] = new (std::nothrow) Source();
+    if (!out[num_made]) break;
+    out[num_made]->num_columns = static_cast<int32_t>(starts[num_made + 1] - starts[num_made]);
+  }
+  if (num_made == num_sources && encode(*model, ids, out, num_sources, shown)) return kOk;
+  for (int32_t i = 0; i < num_made; i++) release(out[i]);
+  return kNoMemory;
+}
+
+EXPORTED void dg_forget(Source* source) {
+  if (source) release(source);
+}
+
+EXPORTED int32_t dg_new_state(Model* model, int32_t beam_size, SearchState** out) {
+  if (!model || !out || beam_size < 1 || beam_size > kMostHypotheses) return kWrongArgument;
+  *out = new (std::nothrow) SearchState(model, beam_size);
+  return *out ? kOk : kNoMemory;
+}
+
+EXPORTED void dg_close_state(SearchState* state) { delete state; }
+
+// Adds sentences.  Sentence b may use the tokens, which ascend, from token_starts[b] to token_starts[b + 1], or all where
+// `token_starts` is null.  After an error none is added.
+EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* const* sources, const int32_t* tokens,
+                           const int64_t* token_starts) {
+  if (!state || state->awaits_advance || num_sources < 1 || num_sources > kMostSources || !sources) return kWrongArgument;
+  const Header& header = state->model->header;
+  if (token_starts) {
+    if (!tokens || !are_starts(token_starts, num_sources, header.num_target_tokens)) return kWrongArgument;
+    if (!are_within(tokens, token_starts[num_sources], header.num_target_tokens)) return kWrongArgument;
+    for (int32_t b = 0; b < num_sources; b++) {
+      for (int64_t i = token_starts[b] + 1; i < token_starts[b + 1]; i++) {
+        if (tokens[i] <= tokens[i - 1]) return kWrongArgument;
+      }
+    }
+  }
+  for (int32_t b = 0; b < num_sources; b++) {
+    if (!sources[b]) return kWrongArgument;
+  }
+  const int32_t before = state->num_sentences;
+  bool has_memory = state->sentences.reserve(static_cast<size_t>(before) + num_sources, before);
+  for (int32_t b = 0; b < num_sources && has_memory; b++) {
+    Sentence* sentence = new (std::nothrow) Sentence();
+    has_memory = sentence != nullptr;
+    if (!sentence) break;
+    state->sentences[state->num_sentences++] = sentence;
+    has_memory = begin(*sentence, sources[b], state->beam_size);
+    if (has_memory && token_starts) {
+      const int64_t first = token_starts[b];
+      has_memory = choose_tokens(*state->model, *sentence, tokens + first, static_cast<int>(token_starts[b + 1] - first));
+    }
+  }
+  if (has_memory) return kOk;
+  while (state->num_sentences > before) delete state->sentences[--state->num_sentences];
+  return kNoMemory;
+}
+
+// Forgets a sentence; the last one takes its number.
+EXPORTED int32_t dg_remove(SearchState* state, int32_t index) {
+  if (!state || index < 0 || index >= state->num_sentences) return kWrongArgument;
+  delete state->sentences[index];
+  state->sentences[index] = state->sentences[--state->num_sentences];
+  return kOk;
+}
+
+// Runs the decoder for one token of every hypothesis; `dg_advance` has to follow.
+EXPORTED int32_t dg_step(SearchState* state, int32_t num_sentences, const Step* step) {
+  if (!state || !step || num_sentences < 1 || num_sentences != state->num_sentences) return kWrongArgument;
+  if (!step->tokens || !step->scores || !step->best || !step->best_tokens || !step->parents || !step->check) {
+    return kWrongArgument;
+  }
+  const bool has_edits = step->edit_rows && step->edit_tokens && step->edit_values && step->edit_factors;
+  if (step->num_edits < 0 || (step->num_edits && !has_edits)) return kWrongArgument;
+  return take_step(*state, *step);
+}
+
+// Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
+EXPORTED int32_t dg_advance(SearchState* state, int32_t num_sentences, const int64_t* parents) {
+  if (!state || !parents || !state->awaits_advance || num_sentences != state->num_sentences) return kWrongArgument;
+  const int32_t beam_size = state->beam_size;
+  for (int64_t i = 0; i < static_cast<int64_t>(num_sentences) * beam_size; i++) {
+    if (parents[i] < 0 || parents[i] >= beam_size) return kWrongArgument;
+  }
+  for (int32_t b = 0; b < num_sentences; b++) {
+    state->sentences[b]->num_steps++;
+    if (beam_size > 1) reorder(*state->sentences[b], beam_size, parents + static_cast<int64_t>(b) * beam_size);
+  }
+  state->awaits_advance = false;
+  return kOk;
+}
+
+// Reads a translation in one pass: inputs [T] of the decoder and the token that follows each of them, whose natural
+// log-probabilities go to log_probs [T].  `shown` gets what each head attends to: [layers, H, T, S].
+EXPORTED int32_t dg_score(Model* model, Source* source, int32_t num_tokens, const int32_t* inputs, const int32_t* following,
+                          float* log_probs, float* shown) {
+  if (!model || !source || !inputs || !following || !log_probs || !shown) return kWrongArgument;
+  const Header& header = model->header;
+  if (num_tokens < 1 || num_tokens > header.num_positions) return kWrongArgument;
+  if (!are_within(inputs, num_tokens, header.num_target_tokens)) return kWrongArgument;
+  if (!are_within(following, num_tokens, header.num_target_tokens)) return kWrongArgument;
+  // Every token is a hypothesis of its own whose past are those before it.
+  Sentence sentence;
+  Array<DecoderRow> rows;
+  if (!begin(sentence, source, 1) || !rows.reserve(num_tokens) || !model->rankings.reserve(num_tokens)) return kNoMemory;
+  if (!model->logits.reserve(num_tokens) || !model->tokens.reserve(num_tokens)) return kNoMemory;
+  for (int32_t t = 0; t < num_tokens; t++) {
+    if (!make_room(*model, sentence, 1, 1)) return kNoMemory;
+    sentence.past(0)[t] = sentence.num_columns++;
+    sentence.lengths[0] = ++sentence.num_steps;
+  }
+  for (int32_t t = 0; t < num_tokens; t++) {
+    rows[t] = {&sentence, inputs[t], t, t, sentence.past(0), t + 1};
+    model->rankings[t] = {};
+    model->rankings[t].logits = model->logits.data() + t, model->rankings[t].tokens = model->tokens.data() + t;
+  }
+  Rows states;
+  if (!decode(*model, rows.data(), num_tokens, states, shown)) return kNoMemory;
+  model->kernels->rank(model->projection, states, num_tokens, nullptr, nullptr, 1, model->rankings.data());
+  for (int32_t t = 0; t < num_tokens; t++) {
+    float logits[kPanel];
+    const int32_t token = following[t];
+    const Linear panel = slice(model->projection, token / kPanel * kPanel, kPanel);
+    model->kernels->product(panel, behind(states, t, header.width), 1, logits, kPanel, false);
+    log_probs[t] = logits[token % kPanel] - model->rankings[t].log_sum;
+  }
+  return kOk;
+}

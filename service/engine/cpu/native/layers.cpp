@@ -1,0 +1,263 @@
+#include "layers.h"
+
+#include <string.h>
+
+namespace dragoman {
+namespace {
+
+constexpr int kInnerRows = 72;  // that the feed-forward network takes at a time: what is between stays in cache
+
+class Stack {
+ public:
+  explicit Stack(Model& model)
+      : model_(model),
+        header_(model.header),
+        kernels_(*model.kernels),
+        width_(model.header.width),
+        attention_width_(model.attention_width()) {}
+
+  [[nodiscard]] bool reserve(size_t num_rows, size_t most_columns) {
+    const size_t widest = width_ > attention_width_ ? width_ : attention_width_;
+    const size_t inner = header_.inner_width, num_padded = round_up(most_columns, kPanel);
+    const size_t num_weights = num_padded * (header_.num_heads > 4 ? header_.num_heads : 4);
+    return model_.states.reserve(num_rows * width_) && model_.wide.reserve(num_rows * 3 * attention_width_) &&
+           model_.mixed.reserve(num_rows * attention_width_) && model_.inputs.reserve(num_rows * widest) &&
+           model_.integers.reserve(num_rows * widest) && model_.scales.reserve(num_rows) &&
+           model_.hidden.reserve(kInnerRows * inner * (header_.is_gated ? 2 : 1)) &&
+           model_.hidden_integers.reserve(kInnerRows * inner) && model_.hidden_scales.reserve(kInnerRows) &&
+           model_.weights.reserve(num_weights) &&
+           model_.keys.reserve(num_padded * attention_width_ * sizeof(float));
+  }
+
+  float* states() { return model_.states.data(); }
+
+  // [M, width] as the inputs of a product, behind a norm unless it is null.
+  Rows inputs_of(const Linear& linear, const float* values, int num_rows, int width, const Norm* norm) {
+    if (!linear.integers && !norm) return {values, nullptr, nullptr, 0};
+    float* floats = model_.inputs.data();
+    for (int row = 0; row < num_rows; row++) {
+      const size_t first = static_cast<size_t>(row) * width;
+      const float* value = values + first;
+      if (norm) {
+        float* normalized = linear.integers ? floats : floats + first;
+        kernels_.normalize(value, width, *norm, normalized);
+        value = normalized;
+      }
+      if (linear.integers) model_.scales[row] = kernels_.quantize(value, width, model_.integers.data() + first);
+    }
+    if (!linear.integers) return {floats, nullptr, nullptr, 0};
+    return {nullptr, model_.integers.data(), model_.scales.data(), kernels_.levels + 1};
+  }
+
+  void normalize(const Norm& norm, int num_rows) {
+    for (int row = 0; row < num_rows; row++) {
+      float* values = states() + static_cast<size_t>(row) * width_;
+      kernels_.normalize(values, width_, norm, values);
+    }
+  }
+
+  // The inputs of a sub-layer's first product: the states, normalised if norms stand first.
+  Rows enter(const Linear& linear, const Norm& norm, int num_rows) {
+    return inputs_of(linear, states(), num_rows, width_, header_.norms_first ? &norm : nullptr);
+  }
+
+  // Adds the outputs [M, A] of an attention, after its last product, to the states.
+  void leave(const Linear& linear, const Norm& norm, const float* mixed, int num_rows) {
+    const Rows rows = inputs_of(linear, mixed, num_rows, attention_width_, nullptr);
+    kernels_.product(linear, rows, num_rows, states(), width_, true);
+    if (!header_.norms_first) normalize(norm, num_rows);
+  }
+
+  void feed_forward(const FeedForward& layer, int num_rows) {
+    const int inner = header_.inner_width, stride = layer.inner.num_outputs;
+    float* hidden = model_.hidden.data();
+    const Rows rows = enter(layer.inner, layer.norm, num_rows);
+    for (int first = 0; first < num_rows; first += kInnerRows) {
+      const int count = num_rows - first < kInnerRows ? num_rows - first : kInnerRows;
+      kernels_.product(layer.inner, behind(rows, first, width_), count, hidden, stride, false);
+      for (int row = 0; row < count; row++) {
+        float* values = hidden + static_cast<size_t>(row) * stride;  // of a gated network, [2, F]
+        const auto activation = static_cast<Activation>(header_.activation);
+        kernels_.activate(values, header_.is_gated ? values + inner : nullptr, inner, activation);
+        if (layer.outer.integers) {
+          uint8_t* integers = model_.hidden_integers.data() + static_cast<size_t>(row) * inner;
+          model_.hidden_scales[row] = kernels_.quantize(values, inner, integers);
+        } else if (stride != inner) {
+          memmove(hidden + static_cast<size_t>(row) * inner, values, inner * sizeof(float));
+        }
+      }
+      const Rows hidden_rows = layer.outer.integers ? Rows{nullptr, model_.hidden_integers.data(),
+                                                           model_.hidden_scales.data(), kernels_.levels + 1}
+                                                    : Rows{hidden, nullptr, nullptr, 0};
+      kernels_.product(layer.outer, hidden_rows, count, states() + static_cast<size_t>(first) * width_, width_, true);
+    }
+    if (!header_.norms_first) normalize(layer.norm, num_rows);
+  }
+
+ private:
+  Model& model_;
+  const Header& header_;
+  const Kernels& kernels_;
+  const int width_, attention_width_;
+};
+
+void fill_sizes(const Model& model, SharedAttention& attention) {
+  attention.num_heads = model.header.num_heads;
+  attention.head_width = model.header.head_width;
+  attention.scale = model.header.attention_scale;
+}
+
+}  // namespace
+
+Linear slice(const Linear& linear, int first, int count) {
+  const size_t weights = static_cast<size_t>(first) * linear.num_inputs;
+  Linear part = {};
+  part.num_inputs = linear.num_inputs, part.num_outputs = count;
+  part.integers = linear.integers ? linear.integers + weights : nullptr;
+  part.floats = linear.floats ? linear.floats + weights : nullptr;
+  part.scales = linear.integers ? linear.scales + first : nullptr;
+  part.sums = linear.integers ? linear.sums + first : nullptr;
+  part.bias = linear.bias + first;
+  return part;
+}
+
+Rows behind(const Rows& rows, int first, int width) {
+  const size_t offset = static_cast<size_t>(first) * width;
+  if (rows.floats) return {rows.floats + offset, nullptr, nullptr, 0};
+  return {nullptr, rows.integers + offset, rows.scales + first, rows.zero};
+}
+
+bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_sources, float* shown) {
+  const Header& header = model.header;
+  const Kernels& kernels = *model.kernels;
+  const int width = header.width, attention_width = model.attention_width(), stride = 3 * attention_width;
+  int num_rows = 0, longest = 0;
+  for (int b = 0; b < num_sources; b++) {
+    Source& source = *sources[b];
+    const size_t num_bytes = source.layer_size(model) * header.num_decoder_layers * model.cache->element_size;
+    if (!source.memory.reserve(num_bytes)) return false;
+    num_rows += source.num_columns;
+    longest = source.num_columns > longest ? source.num_columns : longest;
+  }
+  Stack stack(model);
+  if (!stack.reserve(num_rows, longest)) return false;
+  for (int b = 0, row = 0; b < num_sources; b++) {
+    for (int s = 0; s < sources[b]->num_columns; s++, row++) {
+      float* states = stack.states() + static_cast<size_t>(row) * width;
+      kernels.embed(model.source_table, ids[row], model.source_positions + static_cast<size_t>(s) * width, width, states);
+    }
+  }
+  if (header.has_embedding_norm) stack.normalize(model.source_embedding_norm, num_rows);
+
+  for (int i = 0; i < header.num_encoder_layers; i++) {
+    const EncoderLayer& layer = model.encoder[i];
+    const Rows rows = stack.enter(layer.query_key_value, layer.norm, num_rows);
+    kernels.product(layer.query_key_value, rows, num_rows, model.wide.data(), stride, false);
+    for (int b = 0, row = 0; b < num_sources; row += sources[b++]->num_columns) {
+      const float* queries = model.wide.data() + static_cast<size_t>(row) * stride;
+      const int num_columns = sources[b]->num_columns;
+      kernels.floats.transpose(queries + attention_width, stride, num_columns, attention_width, model.keys.data());
+      SharedAttention attention = {};
+      fill_sizes(model, attention);
+      attention.queries = queries, attention.query_stride = stride, attention.num_queries = num_columns;
+      attention.keys = model.keys.data(), attention.values = queries + 2 * attention_width;
+      attention.value_stride = stride, attention.num_columns = num_columns;
+      attention.weights = model.weights.data();
+      attention.out = model.mixed.data() + static_cast<size_t>(row) * attention_width;
+      attention.out_stride = attention_width;
+      const size_t layer_weights = static_cast<size_t>(header.num_heads) * num_columns * num_columns;
+      attention.shown = shown ? shown + i * layer_weights : nullptr;
+      kernels.floats.attend_shared(attention);
+    }
+    stack.leave(layer.output, layer.norm, model.mixed.data(), num_rows);
+    stack.feed_forward(layer.feed_forward, num_rows);
+  }
+
+  // Keys and values for the decoder, layer by layer.
+  const Norm* norm = header.has_final_norm ? &model.encoder_norm : nullptr;
+  const Rows memory = stack.inputs_of(model.cross_key_value, stack.states(), num_rows, width, norm);
+  for (int layer = 0; layer < header.num_decoder_layers; layer++) {
+    const Linear part = slice(model.cross_key_value, 2 * attention_width * layer, 2 * attention_width);
+    kernels.product(part, memory, num_rows, model.wide.data(), stride, false);
+    for (int b = 0, row = 0; b < num_sources; row += sources[b++]->num_columns) {
+      Source& source = *sources[b];
+      const float* keys = model.wide.data() + static_cast<size_t>(row) * stride;
+      model.cache->transpose(keys, stride, source.num_columns, attention_width, source.keys(model, layer));
+      const size_t row_bytes = attention_width * model.cache->element_size;
+      for (int s = 0; s < source.num_columns; s++) {
+        const float* values = keys + static_cast<size_t>(s) * stride + attention_width;
+        model.cache->store(values, attention_width, source.values(model, layer) + s * row_bytes);
+      }
+    }
+  }
+  return true;
+}
+
+bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, float* shown) {
+  const Header& header = model.header;
+  const Kernels& kernels = *model.kernels;
+  const int width = header.width, attention_width = model.attention_width(), stride = 3 * attention_width;
+  const size_t column_bytes = 2 * attention_width * model.cache->element_size;
+  int most_columns = 1;
+  for (int row = 0; row < num_rows; row++) {
+    const int own = rows[row].num_columns, shared = rows[row].sentence->source->num_columns;
+    most_columns = own > most_columns ? own : most_columns;
+    most_columns = shared > most_columns ? shared : most_columns;
+  }
+  Stack stack(model);
+  if (!stack.reserve(num_rows, most_columns)) return false;
+  for (int row = 0; row < num_rows; row++) {
+    const float* position = model.target_positions + static_cast<size_t>(rows[row].position) * width;
+    kernels.embed(model.target_table, rows[row].token, position, width, stack.states() + static_cast<size_t>(row) * width);
+  }
+  if (header.has_embedding_norm) stack.normalize(model.target_embedding_norm, num_rows);
+
+  for (int i = 0; i < header.num_decoder_layers; i++) {
+    const DecoderLayer& layer = model.decoder[i];
+    float *wide = model.wide.data(), *mixed = model.mixed.data();
+    Rows inputs = stack.enter(layer.query_key_value, layer.own_norm, num_rows);
+    kernels.product(layer.query_key_value, inputs, num_rows, wide, stride, false);
+    for (int row = 0; row < num_rows; row++) {  // all keys before any query, since rows may attend to each other
+      uint8_t* cache = rows[row].sentence->layer(model, i) + rows[row].column * column_bytes;
+      model.cache->store(wide + static_cast<size_t>(row) * stride + attention_width, 2 * attention_width, cache);
+    }
+    for (int row = 0; row < num_rows; row++) {
+      ColumnAttention attention = {};
+      attention.query = wide + static_cast<size_t>(row) * stride;
+      attention.cache = rows[row].sentence->layer(model, i);
+      attention.columns = rows[row].columns, attention.num_columns = rows[row].num_columns;
+      attention.num_heads = header.num_heads, attention.head_width = header.head_width;
+      attention.scale = header.attention_scale;
+      attention.weights = model.weights.data();
+      attention.out = mixed + static_cast<size_t>(row) * attention_width;
+      model.cache->attend_columns(attention);
+    }
+    stack.leave(layer.own_output, layer.own_norm, mixed, num_rows);
+
+    inputs = stack.enter(layer.cross_query, layer.cross_norm, num_rows);
+    kernels.product(layer.cross_query, inputs, num_rows, wide, attention_width, false);
+    for (int row = 0, count; row < num_rows; row += count) {
+      Source& source = *rows[row].sentence->source;
+      for (count = 1; row + count < num_rows && rows[row + count].sentence == rows[row].sentence;) count++;
+      SharedAttention attention = {};
+      fill_sizes(model, attention);
+      attention.queries = wide + static_cast<size_t>(row) * attention_width;
+      attention.query_stride = attention_width, attention.num_queries = count;
+      attention.keys = source.keys(model, i), attention.values = source.values(model, i);
+      attention.value_stride = attention_width, attention.num_columns = source.num_columns;
+      attention.weights = model.weights.data();
+      attention.out = mixed + static_cast<size_t>(row) * attention_width;
+      attention.out_stride = attention_width;
+      const size_t layer_weights = static_cast<size_t>(header.num_heads) * num_rows * source.num_columns;
+      attention.shown = shown ? shown + i * layer_weights : nullptr;
+      model.cache->attend_shared(attention);
+    }
+    stack.leave(layer.cross_output, layer.cross_norm, mixed, num_rows);
+    stack.feed_forward(layer.feed_forward, num_rows);
+  }
+  const Norm* norm = header.has_final_norm ? &model.decoder_norm : nullptr;
+  states = stack.inputs_of(model.projection, stack.states(), num_rows, width, norm);
+  return true;
+}
+
+}  // namespace dragoman

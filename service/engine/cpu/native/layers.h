@@ -1,0 +1,31 @@
+// The Transformer's two stacks (Vaswani et al. 2017), as the graphs of `export/` draw them.
+#pragma once
+
+#include "sentences.h"
+
+namespace dragoman {
+
+// One token of one hypothesis on its way through the decoder.  Rows of one sentence stand side by side.
+struct DecoderRow {
+  Sentence* sentence;
+  int32_t token, position;
+  int32_t column;          // of the sentence's cache, that its key and value go to
+  const int32_t* columns;  // its past and its own, oldest first
+  int32_t num_columns;
+};
+
+// Reads sentences, whose ids stand one behind the other, into sources of these lengths; false where there is no memory.
+// `shown`, or null, gets what each head attends to, of one sentence alone: [layers, H, S, S].
+[[nodiscard]] bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_sources, float* shown);
+
+// Runs rows through the decoder and sets `states` to what the projection reads; false where there is no memory.
+// `shown`, or null, gets what each head attends to in the source, of rows of one sentence alone: [layers, H, M, S].
+[[nodiscard]] bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, float* shown);
+
+// The rows from `first` on, each `width` wide.
+Rows behind(const Rows& rows, int first, int width);
+
+// The part of a product with `count` outputs from `first` on, both multiples of 16.
+Linear slice(const Linear& linear, int first, int count);
+
+}  // namespace dragoman

@@ -1,0 +1,122 @@
+"""The functions of the native library, with arrays in place of addresses and exceptions in place of numbers."""
+
+import ctypes
+import functools
+import hashlib
+import mmap
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.engine.cpu.native.build import library_path
+from service.engine.cpu.native.pack import DIGEST_BYTES
+
+_INTERFACE = 1  # what `dg_interface` says of the functions below
+_NO_MEMORY = 1
+PLAIN = "plain"  # the set that every CPU has, and that is too slow to serve with
+
+
+class Step(ctypes.Structure):
+    """`Step` of search_state.h."""
+
+    _fields_ = (
+        ("tokens", c_void_p),
+        ("scores", c_void_p),
+        ("num_edits", c_int32),
+        ("edit_rows", c_void_p),
+        ("edit_tokens", c_void_p),
+        ("edit_values", c_void_p),
+        ("edit_factors", c_void_p),
+        ("num_candidates", c_int32),
+        ("best", c_void_p),
+        ("best_tokens", c_void_p),
+        ("parents", c_void_p),
+        ("check", c_void_p),
+    )
+
+
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "dg_open": (c_void_p, c_uint64, c_char_p, POINTER(c_void_p)),
+    "dg_encode": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
+    "dg_new_state": (c_void_p, c_int32, POINTER(c_void_p)),
+    "dg_append": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p),
+    "dg_remove": (c_void_p, c_int32),
+    "dg_step": (c_void_p, c_int32, c_void_p),
+    "dg_advance": (c_void_p, c_int32, c_void_p),
+    "dg_score": (c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
+}
+_RELEASES = ("dg_close", "dg_forget", "dg_close_state")
+
+
+class LibraryError(RuntimeError):
+    """There is no library that this process can use; the message says why."""
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """Return the library of this installation, or raise LibraryError."""
+    path = library_path()
+    if not path.is_file():
+        raise LibraryError("it is not built: install g++ and run `make native`")
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise LibraryError(str(error)) from error
+    for name, types in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype, function.errcheck = types, c_int32, _check
+    for name in _RELEASES:
+        function = getattr(library, name)
+        function.argtypes, function.restype = (c_void_p,), None
+    library.dg_instruction_set.argtypes, library.dg_instruction_set.restype = (c_char_p,), c_char_p
+    if library.dg_interface() != _INTERFACE:
+        raise LibraryError(f"{path} has other functions than this version of Dragoman")
+    return library
+
+
+def instruction_set(name: str = "") -> str:
+    """Return the name of the best instruction set of this CPU, or this name; empty if this CPU cannot run it."""
+    found: bytes = load().dg_instruction_set(name.encode())
+    return found.decode()
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Return where an array lies; it has to be contiguous, and to stay."""
+    assert array.flags.c_contiguous
+    return array.ctypes.data
+
+
+def require_whole(packed: "mmap.mmap | memoryview") -> None:
+    """Raise ValueError if a packed model is not what `write_packed` has written."""
+    view = memoryview(packed)
+    if len(view) <= DIGEST_BYTES or hashlib.sha256(view[:-DIGEST_BYTES]).digest() != view[-DIGEST_BYTES:]:
+        raise ValueError("the packed weights are damaged")
+
+
+class Handle:
+    """Something of the library's that is released with this object."""
+
+    def __init__(self, release: str, value: c_void_p | int) -> None:
+        self._release = getattr(load(), release)
+        self.value = value
+
+    def __del__(self) -> None:
+        self._release(self.value)
+
+
+def floats(*shape: int) -> npt.NDArray[np.float32]:
+    """Return an array for the library to fill."""
+    return np.zeros(shape, np.float32)
+
+
+def _check(status: int, function: Any, _: object) -> int:
+    if status == _NO_MEMORY:
+        raise MemoryError(f"{function.__name__} has too little memory")
+    if status:
+        raise ValueError(f"{function.__name__} was given wrong arguments")
+    return status
+
+
+__all__ = ["PLAIN", "Handle", "LibraryError", "Step", "address", "c_float", "c_int64", "floats", "instruction_set", "load"]

@@ -1,0 +1,68 @@
+// Memory that can say no: aligned arrays whose growth returns false where there is no room.  Nothing here throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace dragoman {
+
+constexpr size_t kAlignment = 64;           // bytes: a cache line, and the widest vector
+constexpr size_t kHugePage = size_t{2} << 20;  // larger arrays lie in huge pages, where the system has some
+constexpr size_t kReadBeyond = 64;          // bytes behind an array that a vector may read
+
+inline size_t round_up(size_t number, size_t multiple) { return (number + multiple - 1) / multiple * multiple; }
+
+// An array of numbers or plain records, empty at first.  New elements are zero.
+template <class T>
+class Array {
+ public:
+  Array() = default;
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() { free(data_); }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  T& operator[](size_t index) { return data_[index]; }
+  const T& operator[](size_t index) const { return data_[index]; }
+  size_t capacity() const { return capacity_; }
+
+  void swap(Array& other) {
+    T* data = data_;
+    const size_t capacity = capacity_;
+    data_ = other.data_, capacity_ = other.capacity_;
+    other.data_ = data, other.capacity_ = capacity;
+  }
+
+  // Makes room for `size` elements.  The first `kept` of those that there are stay; the others are lost.
+  [[nodiscard]] bool reserve(size_t size, size_t kept = 0) {
+    if (size <= capacity_) return true;
+    const size_t wanted = size + size / 2;
+    if (wanted > (SIZE_MAX - 2 * kHugePage) / sizeof(T)) return false;
+    size_t bytes = wanted * sizeof(T) + kReadBeyond;
+    const size_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+    bytes = round_up(bytes, alignment);
+    void* memory = nullptr;
+    if (posix_memalign(&memory, alignment, bytes) != 0) return false;
+#ifdef __linux__
+    if (alignment == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    if (kept) memcpy(memory, data_, kept * sizeof(T));
+    memset(static_cast<char*>(memory) + kept * sizeof(T), 0, bytes - kept * sizeof(T));
+    free(data_);
+    data_ = static_cast<T*>(memory), capacity_ = wanted;
+    return true;
+  }
+
+ private:
+  T* data_ = nullptr;
+  size_t capacity_ = 0;
+};
+
+}  // namespace dragoman

@@ -1,0 +1,318 @@
+"""Writes the weights of a bundle's graphs as `model.cpp` reads them: each once, packed for products, in one file.
+
+All engines of a model map that file.  Sums run over zeros where a width is no multiple of 16, which changes nothing.
+
+Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, V tokens.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from model.bundle import Bundle, BundleError
+from model.config import Activation, Architecture, ModelConfig, NormPlacement
+from model.manifest import Variant
+from protos.graph_weights_pb2 import GraphFile, Tensor
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+
+PACKED_NAME = "model.packed"
+DIGEST_BYTES = hashlib.sha256().digest_size  # at the end of the file: of all that stands before
+
+_MAGIC, _FORMAT = b"DRAGOMAN", 1
+_HEADER = struct.Struct("<8s 4i f 17i f i")  # `Header` of model.h
+_ENTRY = struct.Struct("<2Q")  # offset and length of a tensor
+_ALIGNMENT = 64
+_PANEL = 16  # outputs whose weights lie together, and the multiple of every width
+_BLOCK = 64  # logits come in multiples of it
+_ACTIVATIONS = (Activation.RELU, Activation.SWISH, Activation.GELU, Activation.GELU_TANH)  # `Activation` of kernels.h
+_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 7: np.int64, 10: np.float16}  # TensorProto.DataType
+_NOTHING = np.zeros(0, np.float32)
+
+
+def unsupported(bundle: Bundle, precision: str | None = None) -> str:
+    """Return what the native engine does not know of a bundle's model; empty: nothing, so that it can serve it."""
+    config = bundle.manifest.config
+    if bundle.variant(precision).arrange:
+        return "graphs for a GPU"
+    if config.architecture is not Architecture.TRANSFORMER:
+        return f"architecture {config.architecture}"
+    if config.relative_distance:
+        return "relative positions"
+    if config.d_model % _PANEL:
+        return f"d_model {config.d_model}, which is no multiple of {_PANEL}"
+    return ""
+
+
+def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO) -> None:
+    """Write the packed model into an empty file that can be read and written.
+
+    Raises:
+        BundleError: the graphs do not have the weights of the manifest's model.
+        OSError: there is no room.
+    """
+    try:
+        packer = _Packer(bundle.manifest.config, _weights(bundle, bundle.variant(precision)))
+        packer.keeps_floats = not any(name.endswith(".int8") for name in packer.weights)
+        packer.add_all()
+    except (KeyError, ValueError) as error:
+        raise BundleError(f"{bundle.directory}: the graphs are not of the manifest's model: {error}") from error
+    packer.write(out)
+    out.seek(0)
+    digest = hashlib.file_digest(out, "sha256").digest()  # type: ignore[arg-type]
+    out.write(digest)
+    out.flush()
+
+
+def _weights(bundle: Bundle, variant: Variant) -> dict[str, Array]:
+    """Return the constants of the graphs by name; large ones are read when they are looked at."""
+    found: dict[str, Array] = {}
+    for name in (variant.encoder, variant.decoder_step):
+        path = bundle.path(name)
+        for tensor in GraphFile.FromString(path.read_bytes()).graph.initializer:
+            found[tensor.name] = _array(tensor, path.parent)
+    return found
+
+
+def _array(tensor: Tensor, directory: Path) -> Array:
+    shape, dtype = tuple(tensor.dims), np.dtype(_TYPES[tensor.data_type])
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    if not place:
+        return np.frombuffer(tensor.raw_data, dtype).reshape(shape)
+    if Path(place["location"]).name != place["location"]:
+        raise ValueError(f"{tensor.name} lies in {place['location']!r}, outside the graph's directory")
+    return np.memmap(directory / place["location"], dtype, "r", int(place.get("offset", 0)), shape)
+
+
+@dataclass
+class _Packer:
+    """The tensors of a packed model in the order in which `read_model` takes them."""
+
+    config: ModelConfig
+    weights: dict[str, Array]
+    keeps_floats: bool = False
+    tensors: list[tuple[int, Callable[[], Array]]] = field(default_factory=list)  # bytes, and how to make them
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head, padded."""
+        return _padded(self.config.d_head)
+
+    @property
+    def num_logits(self) -> int:
+        return _padded(self.config.num_target_tokens, _BLOCK)
+
+    def add_all(self) -> None:
+        config = self.config
+        self.table("embedding", config.vocab_size)
+        if not config.shared_embeddings:
+            self.table("target_embedding", config.num_target_tokens)
+        positions = (config.max_positions, config.d_model)
+        self.plain("positions", positions)
+        if config.separate_positions:
+            self.plain("target_positions", positions)
+        if config.embedding_norm:
+            self.norm("encoder.embedding_norm")
+            self.norm("decoder.embedding_norm")
+        for layer in range(config.num_encoder_layers):
+            name = f"encoder.layers.{layer}"
+            self.norm(f"{name}.self_attention_norm")
+            self.linear(f"{name}.self_attention.query_key_value", heads_out=3)
+            self.linear(f"{name}.self_attention.output", has_heads_in=True)
+            self.feed_forward(name)
+        if config.has_final_norm:
+            self.norm("encoder.norm")
+        self.linear("decoder.cross_attention.key_value", heads_out=2 * config.num_decoder_layers)
+        for layer in range(config.num_decoder_layers):
+            name = f"decoder.layers.{layer}"
+            self.norm(f"{name}.self_attention_norm")
+            self.linear(f"{name}.self_attention.query_key_value", heads_out=3)
+            self.linear(f"{name}.self_attention.output", has_heads_in=True)
+            self.norm(f"{name}.cross_attention_norm")
+            self.linear(f"{name}.cross_attention.query", heads_out=1)
+            self.linear(f"{name}.cross_attention.output", has_heads_in=True)
+            self.feed_forward(name)
+        if config.has_final_norm:
+            self.norm("decoder.norm")
+        self.projection()
+
+    def add(self, array: Array) -> None:
+        """Add a tensor as it is."""
+        self.tensors.append((array.nbytes, lambda: array))
+
+    def plain(self, name: str, shape: Sequence[int]) -> None:
+        """Add floats of a graph."""
+        self.add(self.weight(name, shape).astype(np.float32))
+
+    def weight(self, name: str, shape: Sequence[int]) -> Array:
+        """Return a constant of a graph, which must have this shape."""
+        array = self.weights[name]
+        if array.shape != tuple(shape):
+            raise ValueError(f"{name} has shape {array.shape}, {tuple(shape)} is needed")
+        return array
+
+    def norm(self, name: str) -> None:
+        """Add `Norm`."""
+        self.plain(f"{name}.weight", (self.config.d_model,))
+        if self.config.rms_norm:
+            self.add(_NOTHING)
+        else:
+            self.plain(f"{name}.bias", (self.config.d_model,))
+
+    def table(self, name: str, num_tokens: int) -> None:
+        """Add `Table`: the rows of an embedding, times sqrt(D) where the model has that."""
+        width = self.config.d_model
+        if (integers := self.weights.get(f"{name}.int8")) is not None:
+            self.add(integers[:num_tokens])
+            self.add(_NOTHING)
+            self.add(self.weights[f"{name}.row_scales"].reshape(-1)[:num_tokens].astype(np.float32))
+            shape = integers.shape
+        else:
+            rows, scale = self.weights[f"{name}.weight"], self.weights.get(f"{name}.sqrt_d_model", np.float32(1.0))
+            shape = rows.shape
+            self.add(_NOTHING)
+            self.tensors.append((4 * num_tokens * width, lambda: rows[:num_tokens].astype(np.float32) * scale.reshape(())))
+            self.add(_NOTHING)
+        if shape[0] < num_tokens or shape[1:] != (width,):
+            raise ValueError(f"{name} has shape {shape}, {(num_tokens, width)} is needed")
+
+    def feed_forward(self, layer: str) -> None:
+        """Add `FeedForward` of a layer."""
+        name, width = f"{layer}.feed_forward", self.config.d_ff
+        self.norm(f"{name}_norm")
+        if self.config.gated:
+            self.linear(f"{name}.gate_inner", parts_out=(2, width))
+        else:
+            self.linear(f"{name}.inner", parts_out=(1, width))
+        self.linear(f"{name}.outer", parts_in=(1, width))
+
+    def linear(
+        self,
+        name: str,
+        *,
+        heads_out: int = 0,
+        has_heads_in: bool = False,
+        parts_out: tuple[int, int] | None = None,
+        parts_in: tuple[int, int] | None = None,
+    ) -> None:
+        """Add `Linear`: weights [I, O] in integers or floats.
+
+        Args:
+            name: of the layer in the graphs.
+            heads_out: how often all heads stand side by side in the outputs; each is padded.
+            has_heads_in: whether all heads stand side by side in the inputs.
+            parts_out: number and width of what else is padded in the outputs.
+            parts_in: the same of the inputs.
+        """
+        heads, width = (self.config.num_heads, self.config.d_head), self.config.d_model
+        ins = parts_in or (heads if has_heads_in else (1, width))
+        outs = parts_out or ((heads_out * heads[0], heads[1]) if heads_out else (1, width))
+        shape = ins[0] * ins[1], outs[0] * outs[1]
+        bias = _pad_parts(self.weight(f"{name}.bias", shape[1:]).astype(np.float32), 0, outs)
+        if f"{name}.int8" in self.weights:
+            integers, scales = self.weight(f"{name}.int8", shape), self.weight(f"{name}.scales", shape[1:])
+            padded = _pad_parts(_pad_parts(integers, 0, ins), 1, outs)
+            self.add_linear(padded, _pad_parts(scales, 0, outs), bias)
+        else:
+            floats = self.weight(f"{name}.weight", shape)
+            self.add_linear(_pad_parts(_pad_parts(floats, 0, ins), 1, outs), None, bias)
+
+    def add_linear(self, weights: Array, scales: Array | None, bias: Floats) -> None:
+        """Add `Linear` of weights [I, O] whose sizes are multiples of 16."""
+        size, num_outputs = weights.size, weights.shape[1]
+        if scales is None:
+            self.add(_NOTHING)
+            self.tensors.append((4 * size, lambda: pack_floats(weights)))
+            self.add(_NOTHING)
+            self.add(_NOTHING)
+        else:
+            self.tensors.append((size, lambda: pack_integers(weights)))
+            self.add(_NOTHING)
+            self.add(scales.astype(np.float32))
+            self.tensors.append((4 * num_outputs, lambda: weights.sum(axis=0, dtype=np.int32)))
+        self.add(bias)
+
+    def projection(self) -> None:
+        """Add `Linear` from states to logits, of which those behind the last token are minus infinity, and its bans."""
+        name, num_tokens = self.config.projection_table, self.config.num_target_tokens
+        is_integer = f"{name}.scales" in self.weights
+        rows = self.weights[f"{name}.int8" if is_integer else f"{name}.weight"]
+        if len(rows) < num_tokens or rows.shape[1:] != (self.config.d_model,):
+            raise ValueError(f"{name} has shape {rows.shape}, {(num_tokens, self.config.d_model)} is needed")
+        rest = (0, self.num_logits - num_tokens)
+        bias = np.full(self.num_logits, -np.inf, np.float32)
+        bias[:num_tokens] = self.weights.get("logits.bias", np.zeros(num_tokens, np.float32))[:num_tokens]
+        weights = np.pad(rows[:num_tokens], (rest, (0, 0))).T
+        scales = np.pad(self.weights[f"{name}.scales"].reshape(-1)[:num_tokens], rest) if is_integer else None
+        self.add_linear(weights, scales, bias)
+        if self.config.suppressed_keep_mass:
+            bans = np.zeros(self.num_logits, np.float32)
+            bans[list(self.config.suppressed_ids)] = -np.inf
+            self.add(bans)
+
+    def header(self) -> bytes:
+        config = self.config
+        sizes = (config.d_model, config.num_heads, self.head_width)
+        return _HEADER.pack(
+            _MAGIC, _FORMAT, *sizes, config.d_head**-0.5, _padded(config.d_ff), config.vocab_size,
+            config.num_target_tokens, self.num_logits, config.num_encoder_layers, config.num_decoder_layers,
+            config.max_positions, config.norm_placement is NormPlacement.PRE, config.embedding_norm,
+            config.has_final_norm, config.separate_positions, config.shared_embeddings, config.rms_norm,
+            config.gated, _ACTIVATIONS.index(config.activation), self.keeps_floats, config.suppressed_keep_mass,
+            config.norm_epsilon, len(self.tensors),
+        )  # fmt: skip
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """Yield where each tensor lies: offset and length."""
+        offset = _padded(_HEADER.size, _ALIGNMENT) + len(self.tensors) * _ENTRY.size
+        for length, _ in self.tensors:
+            offset = _padded(offset, _ALIGNMENT)
+            yield offset, length
+            offset += length
+
+    def write(self, out: BinaryIO) -> None:
+        header = self.header()
+        out.write(header + b"\0" * (-len(header) % _ALIGNMENT))
+        out.write(b"".join(_ENTRY.pack(*place) for place in self.places()))
+        for (offset, length), (_, make) in zip(self.places(), self.tensors, strict=True):
+            array = np.ascontiguousarray(make())
+            assert array.nbytes == length, "a tensor is not as large as was said"
+            out.write(b"\0" * (offset - out.tell()))
+            out.write(array.data)
+
+
+def pack_integers(weights: Array) -> Array:
+    """Return int8 [I, O] as [O / 16][I / 4][16][4]."""
+    num_inputs, num_outputs = weights.shape
+    parts = weights.reshape(num_inputs // 4, 4, num_outputs // _PANEL, _PANEL)
+    return np.ascontiguousarray(parts.transpose(2, 0, 3, 1))
+
+
+def pack_floats(weights: Array) -> Array:
+    """Return floats [I, O] as float32 [O / 16][I][16]."""
+    num_inputs, num_outputs = weights.shape
+    parts = weights.reshape(num_inputs, num_outputs // _PANEL, _PANEL)
+    return np.ascontiguousarray(parts.transpose(1, 0, 2), np.float32)
+
+
+def _padded(number: int, multiple: int = _PANEL) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _pad_parts(array: Array, axis: int, parts: tuple[int, int]) -> Array:
+    """Pad each of some parts of an axis, number and width, with zeros to a multiple of 16."""
+    number, width = parts
+    if width % _PANEL == 0:
+        return array
+    shape = array.shape
+    split = array.reshape(*shape[:axis], number, width, *shape[axis + 1 :])
+    widths = [(0, 0)] * split.ndim
+    widths[axis + 1] = (0, -width % _PANEL)
+    return np.pad(split, widths).reshape(*shape[:axis], -1, *shape[axis + 1 :])

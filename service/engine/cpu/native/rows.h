@@ -1,0 +1,133 @@
+// What happens to a row between two products: norms, activations, quantising, embedding.
+#pragma once
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels.h"
+
+namespace dragoman {
+namespace {
+
+// e^x within 2e-7 of its value for x from -87 to 88, and no less or more beyond: 2^n * 2^r, the latter a polynomial.
+template <class Isa>
+inline typename Isa::Floats exponential(typename Isa::Floats x) {
+  using Floats = typename Isa::Floats;
+  x = Isa::min(Isa::spread(88.0f), Isa::max(Isa::spread(-87.0f), x));
+  const Floats power = Isa::mul(x, Isa::spread(1.44269504f));
+  const Floats whole = Isa::round(power), rest = Isa::sub(power, whole);
+  Floats sum = Isa::spread(1.3333558e-3f);
+  sum = Isa::fma(sum, rest, Isa::spread(9.6181291e-3f));
+  sum = Isa::fma(sum, rest, Isa::spread(5.5504109e-2f));
+  sum = Isa::fma(sum, rest, Isa::spread(2.4022651e-1f));
+  sum = Isa::fma(sum, rest, Isa::spread(6.9314718e-1f));
+  sum = Isa::fma(sum, rest, Isa::spread(1.0f));
+  return Isa::times_power(sum, whole);
+}
+
+template <class Isa>
+float quantize(const float* values, int width, uint8_t* out) {
+  typename Isa::Integers most = Isa::magnitudes(Isa::load(values));
+  for (int i = Isa::width; i < width; i += Isa::width) most = Isa::max(most, Isa::magnitudes(Isa::load(values + i)));
+  const int32_t bits = Isa::greatest(most);
+  float largest;
+  memcpy(&largest, &bits, sizeof largest);
+  const bool is_finite = largest < INFINITY;
+  if (largest < 1e-20f) largest = 1e-20f;
+  const typename Isa::Floats factor = Isa::spread(is_finite ? Isa::levels / largest : 0.0f);
+  for (int i = 0; i < width; i += 16) Isa::store_levels(values + i, factor, Isa::levels + 1, out + i);
+  return is_finite ? largest / Isa::levels : NAN;
+}
+
+template <class Isa>
+void normalize(const float* values, int width, const Norm& norm, float* out) {
+  using Floats = typename Isa::Floats;
+  constexpr int w = Isa::width;
+  const Floats zero = Isa::spread(0.0f);
+  Floats mean = zero;
+  if (norm.bias) {
+    for (int i = 0; i < width; i += w) mean = Isa::add(mean, Isa::load(values + i));
+    mean = Isa::spread(Isa::sum(mean) / width);
+  }
+  Floats squares[2] = {zero, zero};
+  for (int i = 0; i < width; i += w) {
+    const Floats x = Isa::sub(Isa::load(values + i), mean);
+    squares[i / w % 2] = Isa::fma(x, x, squares[i / w % 2]);
+  }
+  const float variance = Isa::sum(Isa::add(squares[0], squares[1])) / width;
+  const Floats factor = Isa::spread(1.0f / sqrtf(variance + norm.epsilon));
+  for (int i = 0; i < width; i += w) {
+    const Floats x = Isa::mul(Isa::sub(Isa::load(values + i), mean), factor);
+    const Floats bias = norm.bias ? Isa::load(norm.bias + i) : zero;
+    Isa::store(out + i, Isa::fma(x, Isa::load(norm.weight + i), bias));
+  }
+}
+
+// x * sigmoid(z)
+template <class Isa>
+inline typename Isa::Floats gate(typename Isa::Floats x, typename Isa::Floats z) {
+  const typename Isa::Floats one = Isa::spread(1.0f);
+  return Isa::div(x, Isa::add(one, exponential<Isa>(Isa::sub(Isa::spread(0.0f), z))));
+}
+
+// x * Phi(x), with erf after Abramowitz & Stegun 7.1.26, within 1.5e-7.
+template <class Isa>
+inline typename Isa::Floats gelu(typename Isa::Floats x) {
+  using Floats = typename Isa::Floats;
+  const Floats zero = Isa::spread(0.0f), one = Isa::spread(1.0f);
+  const Floats magnitude = Isa::max(Isa::sub(zero, x), x), z = Isa::mul(magnitude, Isa::spread(0.70710678f));
+  const Floats t = Isa::div(one, Isa::fma(z, Isa::spread(0.3275911f), one));
+  Floats sum = Isa::spread(1.061405429f);
+  sum = Isa::fma(sum, t, Isa::spread(-1.453152027f));
+  sum = Isa::fma(sum, t, Isa::spread(1.421413741f));
+  sum = Isa::fma(sum, t, Isa::spread(-0.284496736f));
+  sum = Isa::mul(Isa::fma(sum, t, Isa::spread(0.254829592f)), t);
+  const Floats erf = Isa::sub(one, Isa::mul(sum, exponential<Isa>(Isa::sub(zero, Isa::mul(z, z)))));
+  return Isa::mul(Isa::spread(0.5f), Isa::fma(magnitude, erf, x));
+}
+
+// x * sigmoid(2 u), which is 0.5 x (1 + tanh(u)).
+template <class Isa>
+inline typename Isa::Floats gelu_tanh(typename Isa::Floats x) {
+  using Floats = typename Isa::Floats;
+  const Floats cube = Isa::mul(Isa::mul(x, x), x);
+  return gate<Isa>(x, Isa::mul(Isa::spread(2 * 0.79788456f), Isa::fma(cube, Isa::spread(0.044715f), x)));
+}
+
+template <class Isa, class Function>
+inline void each(float* values, const float* factors, int width, Function function) {
+  for (int i = 0; i < width; i += Isa::width) {
+    const typename Isa::Floats y = function(Isa::load(values + i));
+    Isa::store(values + i, factors ? Isa::mul(y, Isa::load(factors + i)) : y);
+  }
+}
+
+template <class Isa>
+void activate(float* values, const float* factors, int width, Activation activation) {
+  using Floats = typename Isa::Floats;
+  switch (activation) {
+    case Activation::kRelu:
+      return each<Isa>(values, factors, width, [](Floats x) { return Isa::max(Isa::spread(0.0f), x); });
+    case Activation::kSwish:
+      return each<Isa>(values, factors, width, [](Floats x) { return gate<Isa>(x, x); });
+    case Activation::kGelu:
+      return each<Isa>(values, factors, width, gelu<Isa>);
+    case Activation::kGeluTanh:
+      return each<Isa>(values, factors, width, gelu_tanh<Isa>);
+  }
+}
+
+template <class Isa>
+void embed(const Table& table, int32_t token, const float* position, int width, float* out) {
+  using Floats = typename Isa::Floats;
+  const size_t first = static_cast<size_t>(token) * width;
+  for (int i = 0; i < width; i += Isa::width) {
+    const Floats base = position ? Isa::load(position + i) : Isa::spread(0.0f);
+    const Floats value = table.floats ? Isa::add(Isa::load(table.floats + first + i), base)
+                                      : Isa::fma(Isa::load(table.integers + first + i), Isa::spread(table.scales[token]), base);
+    Isa::store(out + i, value);
+  }
+}
+
+}  // namespace
+}  // namespace dragoman

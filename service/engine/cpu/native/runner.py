@@ -1,0 +1,247 @@
+"""Runs the encoder and the decoder step with the native library (`Runner`).
+
+Decides nothing: what runs, for whom and what follows from it is decided by the loop, the scheduler and the search.
+
+Axes: B sentences, K hypotheses of a sentence, S source, T target, C candidates, L decoder layers, H heads.
+"""
+
+import ctypes
+import mmap
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from model.bundle import Bundle, BundleError
+from model.shortlist import Shortlist
+from service.engine.beam import Candidates
+from service.engine.cpu.native.library import Handle, LibraryError, Step, address, load, require_whole
+from service.engine.cpu.native.pack import DIGEST_BYTES, PACKED_NAME, unsupported, write_packed
+from service.engine.job import Forced, HeadWeights
+from service.engine.runner import check_limits, no_scorer, shortest_source
+from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
+from service.engine.steering import Edits
+from service.files import require_own
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+_MAX_LAYOUTS = 128  # whose arrays a state keeps
+
+
+class NativeSource(Handle):
+    """A sentence that the encoder has read."""
+
+    def __init__(self, handle: int, ids: Sequence[int]) -> None:
+        super().__init__("dg_forget", handle)
+        self.ids = ids
+
+
+class NativeEncoded(NamedTuple):
+    """What the encoder returns for some sentences."""
+
+    sources: Sequence[NativeSource]
+
+    @property
+    def num_columns(self) -> int:
+        """S of the longest."""
+        return max(len(source.ids) for source in self.sources)
+
+
+class _Arrays:
+    """What crosses to and from the library in a step of so many sentences, at addresses that stay."""
+
+    def __init__(self, num_sentences: int, beam_size: int, num_candidates: int) -> None:
+        rows, ranks = (num_sentences, beam_size), (num_sentences, num_candidates)
+        self.tokens, self.scores = np.zeros(rows, np.int64), np.zeros(rows, np.float32)
+        self.best, self.check = np.zeros(ranks, np.float32), np.zeros(num_sentences, np.float32)
+        self.best_tokens, self.parents = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+        self.step = Step(num_candidates=num_candidates)
+        for name in ("tokens", "scores", "best", "best_tokens", "parents", "check"):
+            setattr(self.step, name, address(getattr(self, name)))
+        self.step_address = ctypes.addressof(self.step)
+
+    def edit(self, edits: Edits | None) -> None:
+        """Have the next step change these logits."""
+        self.step.num_edits = 0 if edits is None else len(edits.rows)
+        if edits is not None:
+            self._edits = [np.ascontiguousarray(array) for array in edits]  # kept: the library holds addresses
+            for name, array in zip(Edits._fields, self._edits, strict=True):
+                setattr(self.step, f"edit_{name}", address(array))
+
+
+class NativeState(Handle):
+    """What the library remembers of the sentences of a group."""
+
+    has_grown = False  # an empty state has no memory of sentences
+
+    def __init__(self, model: Handle, beam_size: int, shortlist: Shortlist | None) -> None:
+        self._library, self._model = load(), model  # which has to outlive this
+        self._beam_size, self._shortlist = beam_size, shortlist
+        self._num_sentences = 0
+        self._layouts: dict[tuple[int, int], _Arrays] = {}  # by B and C, least recently used first
+        handle = ctypes.c_void_p()
+        self._library.dg_new_state(model.value, beam_size, ctypes.byref(handle))
+        super().__init__("dg_close_state", handle)
+
+    def append(self, encoded: NativeEncoded, indices: Sequence[int]) -> None:
+        """Do as `DecoderState.append`."""
+        sources = [encoded.sources[index] for index in indices]
+        handles = np.array([source.value for source in sources], np.uintp)
+        tokens, starts = None, None
+        if self._shortlist is not None:
+            lists = [self._shortlist.candidates(source.ids) for source in sources]
+            tokens = np.concatenate(lists).astype(np.int32)
+            starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+        given = (None if array is None else address(array) for array in (tokens, starts))
+        self._library.dg_append(self.value, len(sources), address(handles), *given)
+        self._num_sentences += len(sources)
+
+    def remove(self, index: int, *, is_finite: bool = True) -> None:  # noqa: ARG002 - nothing is shared between sentences
+        """Do as `DecoderState.remove`."""
+        self._library.dg_remove(self.value, index)
+        self._num_sentences -= 1
+
+    def advance(self, parents: Ints) -> None:
+        """Do as `DecoderState.advance`."""
+        parents = np.ascontiguousarray(parents, np.int64)
+        self._library.dg_advance(self.value, len(parents), address(parents))
+
+    def arrays(self, num_candidates: int) -> _Arrays:
+        """Return the arrays of a step of all sentences."""
+        layout = self._num_sentences, num_candidates
+        arrays = self._layouts.pop(layout, None) or _Arrays(self._num_sentences, self._beam_size, num_candidates)
+        self._layouts[layout] = arrays
+        if len(self._layouts) > _MAX_LAYOUTS:
+            del self._layouts[next(iter(self._layouts))]
+        return arrays
+
+
+class NativeRunner:
+    """One bundle in the native library, on one core."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        precision: str | None = None,
+        prepared_dir: Path | None = None,
+        instruction_set: str = "",
+    ) -> None:
+        """Open the packed weights in `prepared_dir`, or pack those of the bundle.
+
+        Raises:
+            BundleError: the library does not know such a model, or its graphs are damaged.
+            LibraryError: there is no library that this process can use.
+        """
+        variant = bundle.variant(precision)
+        check_limits(bundle)
+        if reason := unsupported(bundle, precision):
+            raise BundleError(f"{bundle.directory}: the native engine does not know {reason}")
+        self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(bundle.manifest.config)
+        self.has_scorer = bool(variant.scorer)
+        self._library, self._bundle = load(), bundle
+        self._packed = _packed(bundle, precision, prepared_dir)
+        handle = ctypes.c_void_p()
+        length = len(self._packed) - DIGEST_BYTES
+        where = np.frombuffer(self._packed, np.uint8).ctypes.data
+        try:
+            self._library.dg_open(where, length, instruction_set.encode(), ctypes.byref(handle))
+        except ValueError as error:
+            raise LibraryError(f"this CPU has no {instruction_set or 'suitable'} instructions") from error
+        self._model = Handle("dg_close", handle)
+        self._shortlist = _shortlist(bundle, precision)
+
+    @classmethod
+    def open(cls, spec: EngineSpec) -> Self:
+        """Return the runner of an engine process, or raise BundleError or LibraryError."""
+        bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
+        return cls(bundle, precision=spec.precision, prepared_dir=spec.prepared_dir)
+
+    def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
+        """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
+        return wanted
+
+    def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> NativeState:
+        return NativeState(self._model, beam_size, self._shortlist if use_shortlist else None)
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> NativeEncoded:
+        return NativeEncoded(self._encode(sources, None))
+
+    def _encode(self, sources: Sequence[Sequence[int]], shown: Floats | None) -> list[NativeSource]:
+        """Encode sentences; `shown` [L, H, S, S] gets what the encoder's heads attend to, of one sentence alone."""
+        ids = np.concatenate([np.asarray(source, np.int32) for source in sources])
+        starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
+        handles = np.zeros(len(sources), np.uintp)
+        where = None if shown is None else address(shown)
+        self._library.dg_encode(
+            self._model.value, len(sources), address(ids), address(starts), address(handles), where
+        )
+        return [NativeSource(handle, source) for handle, source in zip(handles.tolist(), sources, strict=True)]
+
+    def decode_step(
+        self, tokens: Ints, scores: Floats, state: NativeState, edits: Edits | None = None, *, num_candidates: int
+    ) -> Candidates:
+        arrays = state.arrays(num_candidates)
+        arrays.tokens[:], arrays.scores[:] = tokens, scores
+        arrays.edit(edits)
+        self._library.dg_step(state.value, len(tokens), arrays.step_address)
+        return Candidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check)
+
+    def score(self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+        if not self.has_scorer:
+            raise no_scorer(self._bundle, "cpu")
+        pairs = zip(encoded, translations, strict=True)
+        return [self._score(batch.sources[index], translation)[0] for (batch, index), translation in pairs]
+
+    def _score(self, source: NativeSource, translation: Sequence[int]) -> tuple[Forced, Floats]:
+        """Return what the model says of a translation, and what each head attends to: [L, H, T, S]."""
+        config, alignment = self._bundle.manifest.config, self._bundle.manifest.alignment
+        inputs = np.array([self.profile.start, *translation], np.int32)
+        following = np.array([*translation, self.profile.end], np.int32)
+        log_probs = np.zeros(inputs.size, np.float32)
+        shown = np.zeros((config.num_decoder_layers, config.num_heads, inputs.size, len(source.ids)), np.float32)
+        addresses = (address(array) for array in (inputs, following, log_probs, shown))
+        self._library.dg_score(self._model.value, source.value, inputs.size, *addresses)
+        assert alignment is not None, "a bundle with a scorer says which heads align"
+        attention = np.mean([shown[layer, head] for layer, head in alignment.heads], axis=0, dtype=np.float32)
+        if alignment.is_shifted:  # a token is written one step before the decoder reads it
+            attention = np.concatenate([attention[1:], attention[-1:]])
+        return Forced(tuple(log_probs.tolist()), attention.astype(np.float16).tobytes()), shown
+
+    def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
+        if not self.has_scorer:
+            raise no_scorer(self._bundle, "cpu")
+        config, length = self._bundle.manifest.config, len(source)
+        encoder = np.zeros((config.num_encoder_layers, config.num_heads, length, length), np.float32)
+        (encoded,) = self._encode([source], encoder)
+        _, cross = self._score(encoded, translation)
+        shares = (np.rint(weights * 255).astype(np.uint8).tobytes() for weights in (encoder, cross))
+        return HeadWeights(config.num_heads, *shares)
+
+
+def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None) -> mmap.mmap:
+    """Map the packed weights that the engines of a model share, or pack them for this engine alone."""
+    if prepared_dir is not None and (prepared_dir / PACKED_NAME).is_file():
+        require_own(prepared_dir)
+        with (prepared_dir / PACKED_NAME).open("rb") as file:
+            packed = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        require_whole(packed)
+        return packed
+    with tempfile.TemporaryFile() as file:
+        write_packed(bundle, precision, file)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
+    """Return the bundle's shortlist, or None where it has none."""
+    name, config = bundle.manifest.shortlist, bundle.manifest.config
+    if not name or not bundle.variant(precision).shortlist_step:
+        return None
+    try:
+        return Shortlist.load(bundle.path(name), config.largest_vocabulary, config.eos_id)
+    except ValueError as error:
+        raise BundleError(f"{error}; export the model again") from error

@@ -1,0 +1,163 @@
+#include "search_state.h"
+
+#include <math.h>
+
+namespace dragoman {
+namespace {
+
+bool is_within(int64_t number, int64_t end) { return number >= 0 && number < end; }
+
+bool is_valid(const SearchState& state, const Step& step) {
+  const Header& header = state.model->header;
+  const int64_t num_rows = static_cast<int64_t>(state.num_sentences) * state.beam_size;
+  if (state.awaits_advance || state.is_broken || step.num_candidates < 1 || step.num_candidates > kMostCandidates) return false;
+  for (int64_t row = 0; row < num_rows; row++) {
+    if (!is_within(step.tokens[row], header.num_target_tokens)) return false;
+  }
+  for (int32_t i = 0; i < state.num_sentences; i++) {
+    if (state.sentences[i]->num_steps >= header.num_positions) return false;
+  }
+  for (int32_t i = 0; i < step.num_edits; i++) {
+    if (!is_within(step.edit_rows[i], num_rows) || !is_within(step.edit_tokens[i], header.num_logits)) return false;
+    if (!(step.edit_factors[i] > 0.0f)) return false;
+    if (i == 0) continue;
+    const int64_t order = step.edit_rows[i] - step.edit_rows[i - 1];
+    if (order < 0 || (order == 0 && step.edit_tokens[i] <= step.edit_tokens[i - 1])) return false;
+  }
+  return true;
+}
+
+// Lists the hypotheses that go on and gives each a column; false where there is no memory.
+bool list_rows(SearchState& state, const Step& step, int& num_rows) {
+  const size_t most = static_cast<size_t>(state.num_sentences) * state.beam_size;
+  if (!state.rows.reserve(most) || !state.hypotheses.reserve(most)) return false;
+  num_rows = 0;
+  for (int32_t b = 0; b < state.num_sentences; b++) {
+    Sentence& sentence = *state.sentences[b];
+    const size_t first = static_cast<size_t>(b) * state.beam_size;
+    int num_new = 0;
+    for (int k = 0; k < state.beam_size; k++) num_new += step.scores[first + k] != -INFINITY;
+    if (!make_room(*state.model, sentence, state.beam_size, num_new)) return false;
+    for (int k = 0; k < state.beam_size; k++) {
+      if (step.scores[first + k] == -INFINITY) continue;
+      const int32_t column = sentence.num_columns++;
+      sentence.past(k)[sentence.lengths[k]++] = column;
+      const auto token = static_cast<int32_t>(step.tokens[first + k]);
+      state.rows[num_rows] = {&sentence, token, sentence.num_steps, column, sentence.past(k), sentence.lengths[k]};
+      state.hypotheses[num_rows++] = k;
+    }
+  }
+  return true;
+}
+
+// The place of a token in a shortlist, or -1.
+int32_t find(const Shortlist& list, int32_t token) {
+  int32_t first = 0, last = list.num_tokens;
+  while (first < last) {
+    const int32_t middle = (first + last) / 2;
+    if (list.tokens[middle] < token) {
+      first = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return first < list.num_tokens && list.tokens[first] == token ? first : -1;
+}
+
+// Gives every row its edits, with the places of tokens in its own projection; false where there is no memory.
+bool list_edits(SearchState& state, const Step& step, int num_rows, Ranking* rankings) {
+  if (!state.edits.reserve(step.num_edits)) return false;
+  int32_t given = 0, taken = 0, b = -1;
+  for (int row = 0; row < num_rows; row++) {
+    if (row == 0 || state.rows[row].sentence != state.rows[row - 1].sentence) {
+      do b++;
+      while (state.sentences[b] != state.rows[row].sentence);
+    }
+    const int64_t wanted = static_cast<int64_t>(b) * state.beam_size + state.hypotheses[row];
+    while (given < step.num_edits && step.edit_rows[given] < wanted) given++;
+    const Shortlist& list = state.rows[row].sentence->shortlist;
+    rankings[row].first_edit = taken;
+    for (; given < step.num_edits && step.edit_rows[given] == wanted; given++) {
+      auto token = static_cast<int32_t>(step.edit_tokens[given]);
+      if (list.num_tokens) token = find(list, token);
+      if (token >= 0) state.edits[taken++] = {row, token, step.edit_values[given], step.edit_factors[given]};
+    }
+    rankings[row].end_edit = taken;
+  }
+  return true;
+}
+
+// Ranks the tokens of all rows, each over its sentence's own part of the vocabulary.
+void rank_rows(SearchState& state, const Rows& states, int num_rows, int num_candidates) {
+  const Model& model = *state.model;
+  for (int row = 0, count; row < num_rows; row += count) {
+    const Shortlist& list = state.rows[row].sentence->shortlist;
+    count = 1;
+    while (row + count < num_rows && (list.num_tokens ? state.rows[row + count].sentence == state.rows[row].sentence
+                                                      : !state.rows[row + count].sentence->shortlist.num_tokens)) {
+      count++;
+    }
+    const Rows part = behind(states, row, model.header.width);
+    const Linear& projection = list.num_tokens ? list.projection : model.projection;
+    const float* bans = list.num_tokens ? nullptr : model.bans;
+    model.kernels->rank(projection, part, count, state.edits.data(), bans, num_candidates, state.model->rankings.data() + row);
+    for (int i = row; list.num_tokens && i < row + count; i++) {
+      int32_t* tokens = state.model->rankings[i].tokens;
+      for (int c = 0; c < num_candidates; c++) tokens[c] = list.tokens[tokens[c]];
+    }
+  }
+}
+
+// The C best of a sentence's `count` rows, which are sorted each; of equal ones, those of the first hypothesis.
+void merge(const SearchState& state, const Step& step, int b, int first_row, int count) {
+  const Ranking* rankings = state.model->rankings.data() + first_row;
+  const float* scores = step.scores + static_cast<size_t>(b) * state.beam_size;
+  const size_t first = static_cast<size_t>(b) * step.num_candidates;
+  int32_t taken[kMostHypotheses] = {};
+  for (int c = 0; c < step.num_candidates; c++) {
+    int best_row = -1;
+    float best = -INFINITY;
+    for (int i = 0; i < count; i++) {
+      if (taken[i] == step.num_candidates) continue;
+      const float log_prob = rankings[i].logits[taken[i]] - rankings[i].log_sum;
+      const float sum = scores[state.hypotheses[first_row + i]] + log_prob;
+      if (sum > best) best = sum, best_row = i;
+    }
+    step.best[first + c] = best;
+    step.best_tokens[first + c] = best_row < 0 ? 0 : rankings[best_row].tokens[taken[best_row]++];
+    step.parents[first + c] = best_row < 0 ? 0 : state.hypotheses[first_row + best_row];
+  }
+  step.check[b] = 0.0f;
+  for (int i = 0; i < count; i++) step.check[b] += rankings[i].log_sum;
+}
+
+}  // namespace
+
+Status take_step(SearchState& state, const Step& step) {
+  if (!is_valid(state, step)) return kWrongArgument;
+  Model& model = *state.model;
+  state.is_broken = true;
+  int num_rows;
+  if (!list_rows(state, step, num_rows)) return kNoMemory;
+  const size_t num_best = static_cast<size_t>(num_rows) * step.num_candidates;
+  if (!model.rankings.reserve(num_rows) || !model.logits.reserve(num_best) || !model.tokens.reserve(num_best)) return kNoMemory;
+  for (int row = 0; row < num_rows; row++) {
+    model.rankings[row].logits = model.logits.data() + static_cast<size_t>(row) * step.num_candidates;
+    model.rankings[row].tokens = model.tokens.data() + static_cast<size_t>(row) * step.num_candidates;
+  }
+  Rows states;
+  if (!list_edits(state, step, num_rows, model.rankings.data())) return kNoMemory;
+  if (!decode(model, state.rows.data(), num_rows, states, nullptr)) return kNoMemory;
+  rank_rows(state, states, num_rows, step.num_candidates);
+  for (int b = 0, row = 0; b < state.num_sentences; b++) {
+    int count = 0;
+    while (row + count < num_rows && state.rows[row + count].sentence == state.sentences[b]) count++;
+    merge(state, step, b, row, count);
+    row += count;
+  }
+  state.is_broken = false;
+  state.awaits_advance = true;
+  return kOk;
+}
+
+}  // namespace dragoman

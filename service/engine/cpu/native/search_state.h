@@ -1,0 +1,46 @@
+// The sentences that decode together, numbered from 0 without holes, and what a step asks for each of them.
+#pragma once
+
+#include "layers.h"
+
+namespace dragoman {
+
+enum Status : int32_t { kOk = 0, kNoMemory = 1, kWrongArgument = 2 };
+
+constexpr int32_t kMostHypotheses = 1 << 10;  // of a sentence
+constexpr int32_t kMostCandidates = 1 << 16;
+
+struct SearchState {
+  Model* model;
+  int32_t beam_size;                // K
+  int32_t num_sentences = 0;        // B
+  bool awaits_advance = false;      // after a step
+  bool is_broken = false;           // a step failed on its way: the state can only be closed
+  Array<Sentence*> sentences;
+  // Of a step, by row of the decoder: hypotheses whose score is minus infinity have none.
+  Array<DecoderRow> rows;
+  Array<int32_t> hypotheses;
+  Array<Edit> edits;
+
+  SearchState(Model* model, int32_t beam_size) : model(model), beam_size(beam_size) {}
+  ~SearchState() {
+    for (int32_t i = 0; i < num_sentences; i++) delete sentences[i];
+  }
+};
+
+// What `Runner.decode_step` is given, and where its results go.
+struct Step {
+  const int64_t* tokens;  // [B, K]
+  const float* scores;    // [B, K]
+  int32_t num_edits;      // E, sorted by row and token
+  const int64_t *edit_rows, *edit_tokens;
+  const float *edit_values, *edit_factors;
+  int32_t num_candidates;  // C
+  float* best;             // [B, C], descending
+  int64_t *best_tokens, *parents;  // [B, C]
+  float* check;                    // [B]: not a number where the log-probabilities are not
+};
+
+Status take_step(SearchState& state, const Step& step);
+
+}  // namespace dragoman

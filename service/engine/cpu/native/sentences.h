@@ -1,0 +1,75 @@
+// What the decoder remembers: of a source its keys and values, of a sentence the columns of its hypotheses.
+//
+// Each step adds one column of keys and values for every hypothesis that goes on, and each hypothesis has a list of the
+// columns that are its past, oldest first.  A beam that changes its order moves lists and no keys; columns that no list
+// has any more are removed when there is no room for new ones.  Where a column lies changes no result.
+#pragma once
+
+#include "model.h"
+
+namespace dragoman {
+
+// A sentence that the encoder has read; it is shared by those who search for its translation.
+struct Source {
+  int32_t num_holders = 1;
+  int32_t num_columns = 0;  // S
+  Array<uint8_t> memory;    // for each decoder layer keys [A, S rounded up to 16] and values [S, A]
+
+  size_t num_padded() const { return round_up(num_columns, kPanel); }
+  size_t layer_size(const Model& model) const { return (num_padded() + num_columns) * model.attention_width(); }
+  uint8_t* keys(const Model& model, int layer) {
+    return memory.data() + layer * layer_size(model) * model.cache->element_size;
+  }
+  uint8_t* values(const Model& model, int layer) {
+    return keys(model, layer) + num_padded() * model.attention_width() * model.cache->element_size;
+  }
+};
+
+inline void release(Source* source) {
+  if (--source->num_holders == 0) delete source;
+}
+
+// The projection to the tokens of a shortlist.
+struct Shortlist {
+  int32_t num_tokens = 0;  // 0: all tokens
+  Linear projection = {};
+  Array<int32_t> tokens;  // ascending, and the last one again up to a multiple of 64
+  Array<int8_t> integers;
+  Array<float> floats, scales, bias;
+  Array<int32_t> sums;
+};
+
+struct Sentence {
+  Source* source = nullptr;
+  int32_t num_steps = 0;    // behind it
+  int32_t num_columns = 0;  // in use, of self-attention
+  int32_t capacity = 0;     // room for so many
+  Array<uint8_t> cache;     // [layers, capacity, 2 A]
+  Array<int32_t> pasts, next_pasts;  // [K, past_capacity]: the columns of each hypothesis, oldest first
+  Array<int32_t> lengths, next_lengths;  // [K]
+  int32_t past_capacity = 0;
+  Array<int32_t> places;  // scratch of compaction: [columns]
+  Shortlist shortlist;
+
+  ~Sentence() {
+    if (source) release(source);
+  }
+  int32_t* past(int hypothesis) { return pasts.data() + static_cast<size_t>(hypothesis) * past_capacity; }
+  uint8_t* layer(const Model& model, int layer) {
+    return cache.data() + static_cast<size_t>(layer) * capacity * 2 * model.attention_width() * model.cache->element_size;
+  }
+};
+
+// Begins a sentence with hypotheses that have no past; false where there is no memory.
+[[nodiscard]] bool begin(Sentence& sentence, Source* source, int beam_size);
+
+// Keeps a sentence to these tokens, which ascend and are below the model's number of them.
+[[nodiscard]] bool choose_tokens(const Model& model, Sentence& sentence, const int32_t* tokens, int num_tokens);
+
+// Makes room for so many columns more, in the cache and in every past.
+[[nodiscard]] bool make_room(const Model& model, Sentence& sentence, int beam_size, int num_new);
+
+// Gives every hypothesis the past of its parent.
+void reorder(Sentence& sentence, int beam_size, const int64_t* parents);
+
+}  // namespace dragoman
