@@ -10,6 +10,7 @@ import torch
 
 from export.builder import Array
 from export.calibrate import activation_scales, observe
+from export.heads import usual_heads
 from export.linear import FloatProducts, Int8Products, Products, State
 from export.onnx_export import write_graphs
 from export.runner import GraphRunner
@@ -172,9 +173,11 @@ def write_tiny_bundle(
         if shortlist is not None:
             shortlist.save(staging / SHORTLIST_NAME)
         manifest = _manifest(model, precisions, SHORTLIST_NAME if shortlist else "")
+        if isinstance(model, Transformer):
+            manifest = replace(manifest, alignment=alignment or usual_heads(model.config))
         if not has_scorer:
             variants = {precision: replace(variant, scorer="") for precision, variant in manifest.variants.items()}
-            manifest = replace(manifest, variants=variants)
+            manifest = replace(manifest, variants=variants, alignment=None)
         return write_bundle(staging, destination, manifest)
 
 

@@ -1,4 +1,4 @@
-// Compares the kernels of every instruction set that this CPU can run with the plain ones: `kernels_test [SEED]`.
+// Compares the kernels of every instruction set that this CPU can run with the plain ones: `kernels_test [SEED [SET ...]]`.
 //
 // Prints a line for each function that differs and ends with 1 if there was one.  Values are random, rows from 1 to 40,
 // widths odd multiples of the smallest.

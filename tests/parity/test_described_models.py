@@ -175,6 +175,7 @@ def test_fp16_graphs_are_within_the_stated_tolerance(model, tmp_path):
     compare(runner, model, seeded_samples(model.config)).require("fp16", TOLERANCES["fp16"])
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
     config = model.config
@@ -194,6 +195,7 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_engine_ends_as_the_reference_search_under_every_rule(tmp_path):
     """Here suppressed tokens keep their mass, the longest hypotheses are made to end, and others end likely enough.
 
@@ -220,6 +222,7 @@ def test_engine_ends_as_the_reference_search_under_every_rule(tmp_path):
         assert wanted[one] != wanted[other]
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("model", ["marian", "opennmt", "mbart"], indirect=True)  # it has no post-norm with final norms
 @pytest.mark.parametrize("beam_size", [1, 4, 6])
 def test_engine_gives_ctranslate2_s_tokens(model, bundle, beam_size, tmp_path):
@@ -241,6 +244,7 @@ def test_engine_gives_ctranslate2_s_tokens(model, bundle, beam_size, tmp_path):
         assert best.score == pytest.approx(found.scores[0], abs=1e-4)
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_nothing_that_is_suppressed_or_padding_is_ever_written(model, bundle, precision):
     never = {*model.config.suppressed_ids, *range(model.config.num_target_tokens, model.config.num_logits)}
@@ -259,6 +263,7 @@ def test_nothing_that_is_suppressed_or_padding_is_ever_written(model, bundle, pr
                 assert one.finish_reason in (FinishReason.END_OF_SENTENCE, FinishReason.LENGTH)
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize(
     "model", ["marian", "ssru", "post-norm with final norms", "t5"], indirect=True
 )  # one vocabulary
@@ -273,6 +278,7 @@ def test_a_shortlist_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, 
         assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_the_scorer_begins_and_ends_with_the_model_s_tokens(model, bundle):
     config, runner = model.config, CpuRunner(bundle, precision="fp32")
     params = SearchParams(beam_size=4, max_target_tokens=30, length_penalty=1.0)

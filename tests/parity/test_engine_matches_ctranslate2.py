@@ -20,6 +20,7 @@ from tests.parity.ctranslate2_model import pieces, translate_with_ctranslate2, w
 Translations = list[list[tuple[list[int], float]]]  # hypotheses of each source: tokens, score
 
 MAX_TARGET_TOKENS = 16
+pytestmark = pytest.mark.usefixtures("each_engine")
 SUPPRESSED = [[6], [26, 26], [28, 28], [23, 28, 28, 6]]
 SCORE_TOLERANCE = 1e-4  # a sum of 16 log-probabilities, each within about 1e-6, without normalisation
 

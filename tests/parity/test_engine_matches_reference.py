@@ -50,6 +50,7 @@ def random_jobs(model: Transformer, count: int, seed: int) -> list[Job]:
     ]
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("beam_size", [2, 4, 5])
 @pytest.mark.parametrize("patience", [1.0, 2.0])
 def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size, patience):
@@ -72,6 +73,7 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size, pa
         )
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 def test_engine_gives_the_reference_search_s_best_without_length_normalisation(model, bundle, beam_size):
     sources = random_sentences(model.config, [3, 9, 5, 14, 2, 21])
@@ -88,6 +90,7 @@ def test_engine_gives_the_reference_search_s_best_without_length_normalisation(m
         assert result.hypotheses[0].score == pytest.approx(reference.score, abs=12 * SCORE_TOLERANCE)
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("seed", range(3))
 def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle, precision, seed):
@@ -104,6 +107,7 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
         assert hypotheses(alone) == hypotheses(together[job.id]), f"seed {seed}, job {job.id}"
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("seed", range(4))
 def test_options_give_the_reference_search_s_tokens(model, bundle, seed):
     rng = np.random.default_rng(seed)
@@ -135,6 +139,7 @@ def test_options_give_the_reference_search_s_tokens(model, bundle, seed):
         assert [list(ours.token_ids) for ours in hypotheses(outcomes[job.id])] == [one.tokens for one in reference]
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("seed", range(3))
 def test_sentence_with_options_is_bit_for_bit_the_same_among_others_with_and_without(model, bundle, precision, seed):
@@ -189,6 +194,7 @@ def test_sentence_with_nan_or_infinity_fails_alone_and_leaves_the_others_bit_for
             assert hypotheses(outcome) == hypotheses(undisturbed[job.id])
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_place_freed_and_taken_in_the_same_step_is_read_with_the_new_source_length(model, bundle):
     """The batch keeps its size then, so that nothing else tells the runner that its inputs have changed."""
     short, long, other = random_sentences(model.config, [3, 30, 12])
@@ -211,6 +217,7 @@ def test_runner_of_an_engine_process_is_the_one_its_spec_asks_for(bundle):
         create_runner(EngineSpec(bundle_dir=Path("nowhere")))
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_limits_beyond_the_position_table_are_refused(bundle):
     manifest = replace(bundle.manifest, decoding=DecodingDefaults(max_target_tokens=65, max_source_tokens=64))
 

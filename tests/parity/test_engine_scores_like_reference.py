@@ -60,6 +60,7 @@ def attention_of(job: Job, forced: Forced) -> np.ndarray:
     return np.frombuffer(forced.attention, np.float16).reshape(len(job.scored_ids) + 1, len(job.source_ids))
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_engine_gives_the_model_s_log_probabilities_and_attention(model, tiny):
     lengths = [(3, 9), (20, 1), (7, 17), (16, 16), (33, 2), (5, 5), (63, 63)]
     pairs = [
@@ -82,6 +83,7 @@ def test_engine_gives_the_model_s_log_probabilities_and_attention(model, tiny):
         assert np.abs(attention_of(job, forced) - attention[0]).max() < 1e-3  # float16
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_engine_shows_what_each_head_of_the_model_attends_to(model, tiny):
     source, target = random_sentences(model.config, [9])[0], [7, 8, 9, 10]
     job = jobs_of([(source, target)])[0]._replace(shows_heads=True)
@@ -96,6 +98,7 @@ def test_engine_shows_what_each_head_of_the_model_attends_to(model, tiny):
         assert np.abs(found - expected[part].numpy()).max() <= 0.5 / 255 + 1e-4
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_a_pair_among_others_gets_the_bits_that_it_gets_alone(tiny, model, precision):
     rng = np.random.default_rng(1)
@@ -115,6 +118,7 @@ def test_a_pair_among_others_gets_the_bits_that_it_gets_alone(tiny, model, preci
         assert [found.forced] == scored(runner, [job])
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_the_trained_model_gives_its_own_translations_the_score_of_the_search_and_the_same_bits_in_company(
     scoring_bundle,
 ):
@@ -133,6 +137,7 @@ def test_the_trained_model_gives_its_own_translations_the_score_of_the_search_an
         assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(hypothesis.score, abs=1e-4)
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_heads_are_those_of_the_manifest(tmp_path):
     model, heads = tiny_model(tiny_config(vocab_size=VOCABULARY)), AlignmentHeads(heads=((1, 2),), is_shifted=True)
     bundle = write_tiny_bundle(model, tmp_path / "tiny", alignment=heads)
@@ -146,6 +151,7 @@ def test_heads_are_those_of_the_manifest(tmp_path):
     assert np.abs(attention_of(job, forced)[:3] - expected[0, :3]).max() < 1e-3
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_bundle_without_a_scorer_says_so_and_translates(model, tmp_path):
     bundle = write_tiny_bundle(model, tmp_path / "tiny", has_scorer=False)
     runner, source = CpuRunner(bundle), random_sentences(model.config, [9])[0]

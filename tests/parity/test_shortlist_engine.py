@@ -49,6 +49,7 @@ def jobs_for(model: Transformer, count: int, seed: int, **params: object) -> lis
     return [Job(id=number, source_ids=tuple(source), params=search) for number, source in enumerate(sources)]
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precision, tmp_path):
     everything = Shortlist.from_links(VOCABULARY, np.arange(VOCABULARY), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -63,6 +64,7 @@ def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precisi
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-5)
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(

@@ -4,10 +4,9 @@ import ctypes
 import functools
 import hashlib
 import mmap
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int32, c_uint64, c_void_p
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from service.engine.cpu.native.build import library_path
@@ -106,17 +105,9 @@ class Handle:
         self._release(self.value)
 
 
-def floats(*shape: int) -> npt.NDArray[np.float32]:
-    """Return an array for the library to fill."""
-    return np.zeros(shape, np.float32)
-
-
 def _check(status: int, function: Any, _: object) -> int:
     if status == _NO_MEMORY:
         raise MemoryError(f"{function.__name__} has too little memory")
     if status:
         raise ValueError(f"{function.__name__} was given wrong arguments")
     return status
-
-
-__all__ = ["PLAIN", "Handle", "LibraryError", "Step", "address", "c_float", "c_int64", "floats", "instruction_set", "load"]

@@ -6,6 +6,7 @@ Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, 
 """
 
 import hashlib
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +41,11 @@ _NOTHING = np.zeros(0, np.float32)
 def unsupported(bundle: Bundle, precision: str | None = None) -> str:
     """Return what the native engine does not know of a bundle's model; empty: nothing, so that it can serve it."""
     config = bundle.manifest.config
-    if bundle.variant(precision).arrange:
+    variant = bundle.variant(precision)
+    if variant.arrange:
         return "graphs for a GPU"
+    if variant.scorer and bundle.manifest.alignment is None:
+        return "which heads align"
     if config.architecture is not Architecture.TRANSFORMER:
         return f"architecture {config.architecture}"
     if config.relative_distance:
@@ -67,6 +71,7 @@ def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO) -> None:
     packer.write(out)
     out.seek(0)
     digest = hashlib.file_digest(out, "sha256").digest()  # type: ignore[arg-type]
+    out.seek(0, os.SEEK_END)
     out.write(digest)
     out.flush()
 
@@ -178,7 +183,9 @@ class _Packer:
             rows, scale = self.weights[f"{name}.weight"], self.weights.get(f"{name}.sqrt_d_model", np.float32(1.0))
             shape = rows.shape
             self.add(_NOTHING)
-            self.tensors.append((4 * num_tokens * width, lambda: rows[:num_tokens].astype(np.float32) * scale.reshape(())))
+            self.tensors.append(
+                (4 * num_tokens * width, lambda: rows[:num_tokens].astype(np.float32) * scale.reshape(()))
+            )
             self.add(_NOTHING)
         if shape[0] < num_tokens or shape[1:] != (width,):
             raise ValueError(f"{name} has shape {shape}, {(num_tokens, width)} is needed")

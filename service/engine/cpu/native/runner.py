@@ -19,6 +19,7 @@ from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
 from service.engine.beam import Candidates
 from service.engine.cpu.native.library import Handle, LibraryError, Step, address, load, require_whole
+from service.engine.cpu.native.library import instruction_set as find_instruction_set
 from service.engine.cpu.native.pack import DIGEST_BYTES, PACKED_NAME, unsupported, write_packed
 from service.engine.job import Forced, HeadWeights
 from service.engine.runner import check_limits, no_scorer, shortest_source
@@ -100,7 +101,7 @@ class NativeState(Handle):
         self._library.dg_append(self.value, len(sources), address(handles), *given)
         self._num_sentences += len(sources)
 
-    def remove(self, index: int, *, is_finite: bool = True) -> None:  # noqa: ARG002 - nothing is shared between sentences
+    def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Do as `DecoderState.remove`."""
         self._library.dg_remove(self.value, index)
         self._num_sentences -= 1
@@ -144,15 +145,10 @@ class NativeRunner:
         self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(bundle.manifest.config)
         self.has_scorer = bool(variant.scorer)
         self._library, self._bundle = load(), bundle
-        self._packed = _packed(bundle, precision, prepared_dir)
-        handle = ctypes.c_void_p()
-        length = len(self._packed) - DIGEST_BYTES
-        where = np.frombuffer(self._packed, np.uint8).ctypes.data
-        try:
-            self._library.dg_open(where, length, instruction_set.encode(), ctypes.byref(handle))
-        except ValueError as error:
-            raise LibraryError(f"this CPU has no {instruction_set or 'suitable'} instructions") from error
-        self._model = Handle("dg_close", handle)
+        if not find_instruction_set(instruction_set):
+            raise LibraryError(f"this CPU has no {instruction_set} instructions")
+        self._packed = np.frombuffer(_packed(bundle, precision, prepared_dir), np.uint8)  # the model lies in it
+        self._model = open_model(self._packed, instruction_set)
         self._shortlist = _shortlist(bundle, precision)
 
     @classmethod
@@ -177,9 +173,7 @@ class NativeRunner:
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         handles = np.zeros(len(sources), np.uintp)
         where = None if shown is None else address(shown)
-        self._library.dg_encode(
-            self._model.value, len(sources), address(ids), address(starts), address(handles), where
-        )
+        self._library.dg_encode(self._model.value, len(sources), address(ids), address(starts), address(handles), where)
         return [NativeSource(handle, source) for handle, source in zip(handles.tolist(), sources, strict=True)]
 
     def decode_step(
@@ -191,7 +185,9 @@ class NativeRunner:
         self._library.dg_step(state.value, len(tokens), arrays.step_address)
         return Candidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check)
 
-    def score(self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(
+        self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]
+    ) -> list[Forced]:
         if not self.has_scorer:
             raise no_scorer(self._bundle, "cpu")
         pairs = zip(encoded, translations, strict=True)
@@ -206,8 +202,8 @@ class NativeRunner:
         shown = np.zeros((config.num_decoder_layers, config.num_heads, inputs.size, len(source.ids)), np.float32)
         addresses = (address(array) for array in (inputs, following, log_probs, shown))
         self._library.dg_score(self._model.value, source.value, inputs.size, *addresses)
-        assert alignment is not None, "a bundle with a scorer says which heads align"
-        attention = np.mean([shown[layer, head] for layer, head in alignment.heads], axis=0, dtype=np.float32)
+        assert alignment is not None, "`unsupported` has looked"
+        attention = np.stack([shown[layer, head] for layer, head in alignment.heads]).mean(axis=0)  # [T, S]
         if alignment.is_shifted:  # a token is written one step before the decoder reads it
             attention = np.concatenate([attention[1:], attention[-1:]])
         return Forced(tuple(log_probs.tolist()), attention.astype(np.float16).tobytes()), shown
@@ -221,6 +217,16 @@ class NativeRunner:
         _, cross = self._score(encoded, translation)
         shares = (np.rint(weights * 255).astype(np.uint8).tobytes() for weights in (encoder, cross))
         return HeadWeights(config.num_heads, *shares)
+
+
+def open_model(packed: npt.NDArray[np.uint8], instruction_set: str = "") -> Handle:
+    """Return the model in a packed file, which has to stay; raise BundleError if it is none."""
+    handle = ctypes.c_void_p()
+    try:
+        load().dg_open(address(packed), packed.size - DIGEST_BYTES, instruction_set.encode(), ctypes.byref(handle))
+    except ValueError as error:
+        raise BundleError("the packed weights do not have the sizes that they say") from error
+    return Handle("dg_close", handle)
 
 
 def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None) -> mmap.mmap:

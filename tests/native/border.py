@@ -1,0 +1,157 @@
+"""Calls of the native library with right and wrong arguments: `python -m tests.native.border --calls 1000000`.
+
+Whatever is given, a call returns or raises; under the address sanitizer (`make check-native`) nothing beyond its bounds
+is read or written.
+"""
+
+import argparse
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+
+from model.bundle import Bundle, default_bundle_dir
+from service.engine.cpu.native.library import Handle, Step, address, load
+from service.engine.cpu.native.runner import NativeRunner, NativeSource, NativeState
+
+_ODD = (-(2**31), -1, 0, 1, 2, 3, 2**15, 2**31 - 1)
+_MOST_STATES = 4
+
+
+class _Caller:
+    """A model, some states of it, and the sources that it has read."""
+
+    def __init__(self, runner: NativeRunner, rng: np.random.Generator) -> None:
+        self.runner, self.rng, self.library = runner, rng, load()
+        self.states = [self.new_state() for _ in range(_MOST_STATES)]
+        self.sources: list[NativeSource] = []
+
+    def new_state(self) -> NativeState:
+        return NativeState(self.runner._model, int(self.rng.integers(1, 6)), None)
+
+    def number(self, least: int, most: int) -> int:
+        """Return a number from that range, or now and then any other."""
+        return int(self.rng.choice(_ODD)) if self.rng.random() < 0.05 else int(self.rng.integers(least, most + 1))
+
+    def ids(self, count: int, most: int, dtype: type[np.integer]) -> "np.ndarray":
+        found = self.rng.integers(0, max(1, most), max(1, count)).astype(dtype)
+        if self.rng.random() < 0.05:
+            found[self.rng.integers(0, found.size)] = self.rng.choice(_ODD)
+        return found
+
+    def maybe(self, array: "np.ndarray") -> int | None:
+        return None if self.rng.random() < 0.02 else address(array)
+
+    def encode(self) -> None:
+        lengths = self.rng.integers(1, 9, self.rng.integers(1, 5))
+        starts = np.cumsum([0, *lengths], dtype=np.int64)
+        ids = self.ids(int(starts[-1]), self.runner._bundle.manifest.config.vocab_size, np.int32)
+        if self.rng.random() < 0.05:
+            starts[self.rng.integers(0, starts.size)] += self.rng.choice((-5, -1, 1, 2**40))
+        handles = np.zeros(lengths.size, np.uintp)
+        count = lengths.size if self.rng.random() > 0.05 else int(self.rng.choice((-1, 0)))
+        # Only what fits the arrays is within the contract of addresses.
+        starts = np.minimum(starts, ids.size) if starts[-1] > ids.size else starts
+        self.library.dg_encode(
+            self.runner._model.value, count, self.maybe(ids), self.maybe(starts), self.maybe(handles), None
+        )
+        self.sources += [NativeSource(handle, ()) for handle in handles.tolist() if handle]
+        del self.sources[:-8]
+
+    def append(self) -> None:
+        state, count = self.any_state(), min(len(self.sources), int(self.rng.integers(1, 4)))
+        handles = np.array([source.value for source in self.sources[:count]] or [0], np.uintp)
+        tokens = starts = None
+        if self.rng.random() < 0.3:
+            lists = [np.unique(self.ids(20, self.runner._bundle.manifest.config.vocab_size, np.int32)) for _ in handles]
+            tokens, starts = np.concatenate(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64)
+        given = (None if array is None else address(array) for array in (tokens, starts))
+        self.library.dg_append(state.value, count, self.maybe(handles), *given)
+        state._num_sentences += count
+
+    def any_state(self) -> NativeState:
+        place = int(self.rng.integers(0, _MOST_STATES))
+        if self.rng.random() < 0.02 or self.states[place]._num_sentences > 6:
+            self.states[place] = self.new_state()
+        return self.states[place]
+
+    def step(self) -> None:
+        state = self.any_state()
+        rows, num_edits = (state._num_sentences, state._beam_size), int(self.rng.integers(0, 6))
+        num_candidates = self.number(1, 20)
+        num_ranks = max(1, rows[0]) * min(max(1, num_candidates), 1 << 16)
+        vocabulary = self.runner._bundle.manifest.config.num_target_tokens
+        scores = np.zeros(max(1, rows[0] * rows[1]), np.float32)
+        scores[self.rng.random(scores.size) < 0.2] = self.rng.choice((-np.inf, np.nan, 1e30))
+        arrays = {
+            "tokens": self.ids(rows[0] * rows[1], vocabulary, np.int64),
+            "scores": scores,
+            "edit_rows": np.sort(self.ids(num_edits, rows[0] * rows[1], np.int64)),
+            "edit_tokens": self.ids(num_edits, vocabulary, np.int64),
+            "edit_values": np.zeros(max(1, num_edits), np.float32),
+            "edit_factors": np.full(max(1, num_edits), self.rng.choice((0.0, 1.0, 2.0, np.nan)), np.float32),
+            "best": np.zeros(num_ranks, np.float32),
+            "best_tokens": np.zeros(num_ranks, np.int64),
+            "parents": np.zeros(num_ranks, np.int64),
+            "check": np.zeros(max(1, rows[0]), np.float32),
+        }
+        step = Step(num_edits=num_edits, num_candidates=num_candidates)
+        for name, array in arrays.items():
+            setattr(step, name, self.maybe(array))
+        num_sentences = rows[0] if self.rng.random() > 0.05 else int(self.rng.choice(_ODD))
+        self.library.dg_step(state.value, num_sentences, ctypes.addressof(step))
+
+    def advance(self) -> None:
+        state = self.any_state()
+        parents = self.ids(state._num_sentences * state._beam_size, state._beam_size, np.int64)
+        self.library.dg_advance(state.value, state._num_sentences, self.maybe(parents))
+
+    def remove(self) -> None:
+        state = self.any_state()
+        self.library.dg_remove(state.value, self.number(0, max(0, state._num_sentences - 1)))
+        state._num_sentences -= 1
+
+    def score(self) -> None:
+        if not self.sources:
+            return
+        config, count = self.runner._bundle.manifest.config, int(self.rng.integers(1, 9))
+        inputs, following = (self.ids(count, config.num_target_tokens, np.int32) for _ in range(2))
+        log_probs = np.zeros(count, np.float32)
+        shown = np.zeros((config.num_decoder_layers, config.num_heads, count, 16), np.float32)
+        count = count if self.rng.random() > 0.1 else int(self.rng.choice((-1, 0, 2**31 - 1)))
+        arrays = (self.maybe(array) for array in (inputs, following, log_probs, shown))
+        self.library.dg_score(self.runner._model.value, self.sources[-1].value, count, *arrays)
+
+    def open(self) -> None:
+        junk = self.rng.integers(0, 256, 4_096, np.uint8)
+        where = (-address(junk)) % 64
+        handle = ctypes.c_void_p()
+        self.library.dg_open(address(junk) + where, self.number(0, 4_000), b"", ctypes.byref(handle))
+        Handle("dg_close", handle)
+
+
+def call_at_random(runner: NativeRunner, number: int, seed: int) -> tuple[int, int]:
+    """Make so many calls; return how many were refused and how many were not."""
+    caller = _Caller(runner, np.random.default_rng(seed))
+    calls: list[Callable[[], None]] = [caller.encode, caller.append, caller.step, caller.step, caller.advance]
+    calls += [caller.advance, caller.remove, caller.score, caller.open]
+    num_refused = 0
+    for which in caller.rng.integers(0, len(calls), number).tolist():
+        try:
+            calls[which]()
+        except ValueError:
+            num_refused += 1
+    return num_refused, number - num_refused
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.native.border", description=__doc__)
+    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    refused, done = call_at_random(NativeRunner(Bundle.load(default_bundle_dir())), given.calls, given.seed)
+    print(f"{given.calls} calls: {refused} refused, {done} done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What the native engine promises beside the parity that it shares with the engine on ONNX Runtime."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.bundle import Bundle, BundleError
+from model.config import Architecture
+from model.transformer import Transformer
+from service.engine.cpu.native import pack
+from service.engine.cpu.native.library import LibraryError, instruction_set, require_whole
+from service.engine.cpu.native.runner import NativeRunner, open_model
+from service.engine.cpu.runner import CpuRunner
+from service.engine.job import FailureKind, Job, JobFailure, SearchParams
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import SchedulerConfig
+from tests.fakes.engine_runs import hypotheses, run, translate
+from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
+from tests.native.border import call_at_random
+
+FAULTY_TOKEN = 7
+
+pytestmark = pytest.mark.usefixtures("native_library")
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    config = replace(tiny_config(vocab_size=VOCABULARY), shared_embeddings=False, tied_projection=False)
+    return tiny_model(config)
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
+
+
+def packed(bundle: Bundle, precision: str = "int8") -> bytes:
+    out = BytesIO()
+    pack.write_packed(bundle, precision, out)
+    return out.getvalue()
+
+
+def aligned(content: bytes | bytearray) -> np.ndarray:
+    """The bytes where the library wants them: at a multiple of 64."""
+    memory = np.zeros(len(content) + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    memory[first : first + len(content)] = np.frombuffer(content, np.uint8)
+    return memory[first : first + len(content)]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_plain_kernels_serve_as_the_others_do(bundle, model, precision):
+    sources = random_sentences(model.config, [3, 9, 17, 2])
+    params = SearchParams(beam_size=3, max_target_tokens=12)
+
+    plain = NativeRunner(bundle, precision=precision, instruction_set="plain")
+
+    theirs = translate(NativeRunner(bundle, precision=precision), sources, params)
+    for (mine,), (other,) in zip(translate(plain, sources, params), theirs, strict=True):
+        assert mine.score == pytest.approx(other.score, abs=1e-4 if precision == "fp32" else 0.2)
+
+
+def poisoned(bad: float, load: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def weights(*args: object) -> dict[str, Any]:
+        found = load(*args)
+        name = "embedding.row_scales" if "embedding.row_scales" in found else "embedding.weight"
+        found[name] = np.array(found[name])
+        found[name][FAULTY_TOKEN] = bad
+        return found
+
+    return weights
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_sentence_that_meets_a_poisoned_weight_fails_alone(bundle, model, precision, bad, monkeypatch):
+    rng = np.random.default_rng(3)
+    sources = random_sentences(model.config, rng.integers(2, 30, 40).tolist())
+    sound = [source for source in sources if FAULTY_TOKEN not in source]
+    params = SearchParams(beam_size=3, max_target_tokens=12)
+    wanted = translate(NativeRunner(bundle, precision=precision), sound, params)
+    monkeypatch.setattr(pack, "_weights", poisoned(bad, pack._weights))
+    jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sound)]
+    bad_jobs = [job._replace(id=100 + job.id, source_ids=(FAULTY_TOKEN, *job.source_ids)) for job in jobs[::3]]
+
+    runner = NativeRunner(bundle, precision=precision)
+    outcomes = run(EngineLoop(runner, SchedulerConfig(max_rows=24)), [*bad_jobs, *jobs], rng)
+
+    assert [hypotheses(outcomes[job.id]) for job in jobs] == wanted
+    for job in bad_jobs:
+        outcome = outcomes[job.id]
+        assert isinstance(outcome, JobFailure)
+        assert outcome.kind is FailureKind.NON_FINITE
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_included_model_writes_what_it_writes_with_onnx_runtime(trained_bundles, precision):
+    """In floats token for token; int8 rounds otherwise, so that a few of a hundred translations may differ."""
+    bundle = Bundle.load(trained_bundles[precision])
+    rng = np.random.default_rng(5)
+    sources = [[*rng.integers(4, 2_000, length).tolist(), 3] for length in range(1, 21)]
+    params = SearchParams(beam_size=4, max_target_tokens=30)
+
+    ours = translate(NativeRunner(bundle, precision=precision), sources, params)
+    theirs = translate(CpuRunner(bundle, precision=precision), sources, params)
+
+    scores = [np.array([best.score for (best,) in found]) for found in (ours, theirs)]
+    if precision == "fp32":
+        assert [best.token_ids for (best,) in ours] == [best.token_ids for (best,) in theirs]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+    else:
+        assert np.abs(scores[0] - scores[1]).mean() < 0.1
+
+
+def test_wrong_arguments_raise_and_harm_nothing(bundle):
+    num_refused, num_done = call_at_random(NativeRunner(bundle, precision="int8"), number=2_000, seed=1)
+
+    assert min(num_refused, num_done) > 200
+
+
+def test_a_header_with_a_wrong_number_is_refused_or_read_within_its_bounds(bundle):
+    whole, rng = packed(bundle), np.random.default_rng(2)
+    num_refused = 0
+    for _ in range(300):
+        changed = bytearray(whole)
+        place = int(rng.integers(8, pack._HEADER.size + 64))
+        changed[place : place + 4] = int(rng.choice([0, 1, 2, 16, 255, 1 << 20, -1, -(1 << 31)])).to_bytes(
+            4, "little", signed=True
+        )
+        try:
+            open_model(aligned(changed))
+        except BundleError:
+            num_refused += 1
+    assert num_refused > 100
+
+
+def test_packed_weights_that_were_changed_are_not_used(bundle):
+    whole = bytearray(packed(bundle))
+    require_whole(memoryview(whole))
+    whole[len(whole) // 2] ^= 1
+
+    with pytest.raises(ValueError, match="damaged"):
+        require_whole(memoryview(whole))
+
+
+def test_graphs_of_another_model_are_refused(bundle):
+    config = replace(bundle.manifest.config, d_ff=48)
+
+    with pytest.raises(BundleError, match="graphs are not of the manifest's model"):
+        NativeRunner(replace(bundle, manifest=replace(bundle.manifest, config=config)), precision="fp32")
+
+
+def test_an_instruction_set_that_the_cpu_lacks_is_refused(bundle):
+    assert instruction_set("plain") == "plain"
+    assert instruction_set("no such set") == ""
+
+    with pytest.raises(LibraryError, match="this CPU has no no such set instructions"):
+        NativeRunner(bundle, precision="fp32", instruction_set="no such set")
+
+
+def test_a_model_that_it_does_not_know_is_refused_by_name(bundle):
+    config = replace(bundle.manifest.config, architecture=Architecture.SSRU)
+
+    with pytest.raises(BundleError, match="the native engine does not know architecture ssru"):
+        NativeRunner(replace(bundle, manifest=replace(bundle.manifest, config=config)), precision="fp32")

@@ -1,0 +1,86 @@
+"""The kernels of every instruction set give what the plain ones give; what this CPU lacks runs emulated."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from service.engine.cpu.native.build import FLAGS, SET_FLAGS, SOURCES, BuildError, find_compiler
+
+TESTS = Path(__file__).parents[4] / "native"
+BASE = "kernels_avx2.cpp"
+
+
+def has_avx2() -> bool:
+    return {"avx2", "fma", "f16c"} <= set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
+
+
+@pytest.fixture(scope="module")
+def compiler() -> list[str]:
+    try:
+        return find_compiler()
+    except BuildError as error:
+        pytest.skip(str(error))
+
+
+def objects_of(compiler: list[str], commands: dict[Path, list[str]], directory: Path) -> list[str]:
+    """Compile sources, each with flags of its own, beside each other."""
+    objects = [str(directory / f"{source.stem}.{number}.o") for number, source in enumerate(commands)]
+    running = [
+        subprocess.Popen([*compiler, *flags, "-I", str(SOURCES), "-c", str(source), "-o", target])
+        for (source, flags), target in zip(commands.items(), objects, strict=True)
+    ]
+    assert [process.wait() for process in running] == [0] * len(running)
+    return objects
+
+
+def found_by_test(compiler: list[str], objects: list[str], directory: Path) -> list[str]:
+    """Link the objects with the comparison, run it, and return its lines."""
+    program = str(directory / "kernels_test")
+    subprocess.run(
+        [*compiler, "-std=c++17", "-O1", "-I", str(SOURCES), str(TESTS / "kernels_test.cpp"), *objects, "-o", program],
+        check=True,
+    )
+    return subprocess.run([program], check=False, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def native_objects(compiler, tmp_path_factory) -> list[str]:
+    directory = tmp_path_factory.mktemp("objects")
+    sources = [SOURCES / name for name in ("cpu.cpp", "plain.cpp", *SET_FLAGS)]
+    return objects_of(compiler, {source: [*FLAGS, *SET_FLAGS.get(source.name, ())] for source in sources}, directory)
+
+
+def test_every_set_that_this_cpu_runs_gives_what_the_plain_kernels_give(compiler, native_objects, tmp_path):
+    lines = found_by_test(compiler, native_objects, tmp_path)
+
+    assert len(lines) == len(SET_FLAGS)
+    assert all(line.endswith((": as the plain kernels", ": this CPU cannot run it")) for line in lines)
+
+
+@pytest.mark.skipif(not has_avx2(), reason="the emulation needs AVX2")
+@pytest.mark.skipif(not Path("/usr/include/simde/x86/avx512.h").exists(), reason="there is no SIMDe (libsimde-dev)")
+def test_sets_that_this_cpu_lacks_give_it_where_they_are_emulated(compiler, tmp_path):
+    base = [*FLAGS, *SET_FLAGS[BASE], "-w", f"-I{TESTS / 'emulated'}"]
+    commands = {
+        SOURCES / "plain.cpp": [*FLAGS],
+        TESTS / "emulated" / "cpu.cpp": [*FLAGS],
+        SOURCES / BASE: base,
+        SOURCES / "kernels_avxvnni.cpp": [*base, "-DEMULATES_AVXVNNI"],
+        SOURCES / "kernels_avx512vnni.cpp": [*base, "-DEMULATES_AVX512"],
+    }
+
+    lines = found_by_test(compiler, objects_of(compiler, commands, tmp_path), tmp_path)
+
+    assert lines == [f"{name}: as the plain kernels" for name in ("avx2", "avxvnni", "avx512vnni")]
+
+
+def test_no_code_of_a_set_can_be_taken_for_that_of_another(native_objects):
+    """A function that two objects define weakly is linked once: perhaps the one that this CPU cannot run."""
+    sets = [path for path in native_objects if "kernels_" in path]
+
+    symbols = subprocess.run(["nm", *sets], check=True, capture_output=True, text=True).stdout.splitlines()
+
+    shared = [line for line in symbols if line.split()[-2:-1] and line.split()[-2] in "WVu"]
+    assert shared == []
+    assert not [line for line in symbols if "_GLOBAL__sub_I" in line]  # nor does any run when the library is loaded
