@@ -33,7 +33,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev native check-native test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -42,9 +42,17 @@ help:  ## Show the targets
 run: setup  ## Set up .venv, start the server, translate SENTENCE through gRPC, keep serving until Ctrl-C
 	@exec $(VENV)/bin/dragoman serve --demo "$(SENTENCE)"
 
-setup: $(VENV)/.stamp-$(RUNTIME)  ## Set up .venv: the server's dependencies only
+setup: $(VENV)/.stamp-$(RUNTIME)  ## Set up .venv: the server's dependencies only, and the native engine
+	@$(VENV)/bin/$(NATIVE)
 
 setup-dev: $(DEV)/.stamp  ## Set up .venv-dev: everything that developing needs
+	@$(BIN)/$(NATIVE)
+
+native: $(DEV)/.stamp  ## Compile the native engine of the CPU, which needs g++ or clang++; fail where there is none
+	$(BIN)/$(NATIVE) --required
+
+check-native: setup-dev  ## The native engine under the address and undefined-behaviour sanitizers: kernels, parity, 100,000 calls
+	$(BIN)/python -m tests.native.sanitized
 
 test: check integration  ## Set up .venv-dev, check everything and run every test
 
@@ -152,6 +160,9 @@ $(VENV)/.stamp-$(RUNTIME): pyproject.toml
 	@rm -f $(VENV)/.stamp*
 	@$(VENV)/bin/python -m pip install -qq -e '.[$(RUNTIME)]'
 	@touch $@
+
+# The native engine of the CPU, where there is a compiler; compiled again when its sources have changed.
+NATIVE = python -m service.engine.cpu.native.build
 
 # pip 25.1 brought dependency groups; a fresh environment comes with an older one.
 $(DEV)/.stamp: pyproject.toml constraints.txt

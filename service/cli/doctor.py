@@ -20,6 +20,8 @@ from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle
 from service.cli.reporting import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
+from service.engine.cpu.native.choice import library_problem
+from service.engine.cpu.native.library import instruction_set
 from service.engine.cuda.device import probe
 from service.engine.job import FinishReason
 from service.errors import DragomanError
@@ -101,6 +103,7 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
         ("onnxruntime", check_runtime),
         *([("device", partial(check_device, settings.engine.device))] if settings.engine.device != "cpu" else []),
         ("instructions", lambda: check_instructions(cpu_flags())),
+        ("native engine", check_native_engine),
         ("threads", check_threads),
         ("open files", check_open_files),
         *((name, partial(check_port, name, host, port)) for name, host, port in ports if port is not None),
@@ -177,6 +180,14 @@ def check_instructions(flags: frozenset[str]) -> Finding:
     widest = next((flag for flag in ("avx512f", "avx2", "avx") if flag in flags), "no vector extension that is known")
     detail = f"{machine} with {widest}, no int8 dot products: int8 translates as well as elsewhere, only slower"
     return Finding(Level.WARN, "instructions", detail)
+
+
+def check_native_engine() -> Finding:
+    """Check that the native engine can run here."""
+    if problem := library_problem():
+        detail = f"ONNX Runtime serves, at half the speed or less: {problem}"
+        return Finding(Level.WARN, "native engine", detail)
+    return Finding(Level.PASS, "native engine", f"built, with {instruction_set()} instructions")
 
 
 def check_threads() -> Finding:

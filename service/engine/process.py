@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from model.bundle import Bundle, BundleError
 from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
 from service.engine.job import (
     FRAME_HEADER_BYTES,
@@ -130,6 +131,17 @@ def create_runner(spec: EngineSpec) -> "Runner":
         from service.engine.cuda.runner import CudaRunner  # noqa: PLC0415 - see the module's docstring
 
         return CudaRunner.open(spec)
+    if spec.runtime != "onnxruntime":
+        from service.engine.cpu.native.choice import native_problem  # noqa: PLC0415 - see the module's docstring
+
+        bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
+        problem = native_problem(bundle, spec.precision, spec.num_threads)
+        if not problem:
+            from service.engine.cpu.native.runner import NativeRunner  # noqa: PLC0415 - see the module's docstring
+
+            return NativeRunner(bundle, precision=spec.precision, prepared_dir=spec.prepared_dir)
+        if spec.runtime == "native":
+            raise BundleError(f"{spec.bundle_dir}: engine.runtime is native, which cannot serve this model: {problem}")
     from service.engine.cpu.runner import CpuRunner  # noqa: PLC0415 - see the module's docstring
 
     return CpuRunner.open(spec)

@@ -7,6 +7,7 @@ from typing import Literal
 from service.engine.scheduler import SchedulerConfig
 
 Device = Literal["cpu", "cuda"]
+Runtime = Literal["auto", "native", "onnxruntime"]  # of a CPU; auto: the native engine where it can serve the model
 ONNX_RUNTIME = "service.engine.process:create_runner"  # the runner of exported graphs
 
 
@@ -16,6 +17,7 @@ class EngineSpec:
 
     bundle_dir: Path
     device: Device = "cpu"
+    runtime: Runtime = "auto"
     cuda_graphs: bool = False  # on a GPU: record steps of one shape and replay them
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator

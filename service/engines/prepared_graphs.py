@@ -60,6 +60,8 @@ class PreparedGraphs:
         """Remove the graphs and keep the directory, so that nobody else can take its name."""
         if self._directory in _in_use:
             for path in self._directory.iterdir():
+                if path.is_file():
+                    path.unlink()
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -14,6 +14,8 @@ from model.bundle import Bundle
 from service import http
 from service.call import Call
 from service.config import EngineConfig, ListenConfig, ServerConfig
+from service.engine.cpu.native.choice import native_problem
+from service.engine.cpu.native.library import instruction_set
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import Device, EngineSpec
 from service.engines.dispatcher import DispatchConfig, Dispatcher
@@ -74,8 +76,16 @@ def make_host(
     choice = device_for(bundle, asked)
     if choice.reason:
         get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
+    spec = engine_spec(bundle, config, choice.device)
+    if choice.device == "cpu" and spec.runtime != "onnxruntime":
+        problem = native_problem(bundle, spec.precision, spec.num_threads)
+        instructions = "" if problem else instruction_set()
+        runtime = "onnxruntime" if problem else "native"
+        get_logger().info(
+            "engine_runtime", model=bundle.manifest.name, runtime=runtime, instructions=instructions, reason=problem
+        )
     dispatcher = Dispatcher(
-        engine_spec(bundle, config, choice.device),
+        spec,
         DispatchConfig(
             num_engines=num_engines(config.engine, choice.device),
             start_timeout_s=config.lifecycle.start_timeout_s,
@@ -98,6 +108,7 @@ def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") ->
         manifest_sha256=bundle.manifest_sha256,
         preflight=IN_ENGINE,
         device=device,
+        runtime=engine.runtime,
         cuda_graphs=engine.cuda_graphs,
         precision=engine.precision,
         num_threads=engine.threads or max(1, available_threads() // engines),

@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer
 from service.engine.job import SearchParams
+from service.engine.spec import Runtime
 from service.threads import available_threads
 from tests.bench import machine
 from tests.bench.race.dragoman import OurSide
@@ -110,6 +111,7 @@ def main(
     size: Annotated[list[int] | None, typer.Option(min=1, help="Sentences of a closed batch.")] = None,
     shortlist: Annotated[list[str] | None, typer.Option(help=f"Who has one: {', '.join(SHORTLISTS)}.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda: both sides on a GPU in half precision.")] = "cpu",
+    runtime: Annotated[Runtime, typer.Option(help="Of our side on a CPU.")] = "auto",
     cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each side; default: all available.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of each engine or batch; default: the best.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="Of a closed batch, each with other sentences.")] = 7,
@@ -152,6 +154,7 @@ def main(
         singles=singles,
         stream_s=stream_seconds,
         seeds=range(1, seeds + 1),
+        runtime=runtime,
     )
     halves = [text.tuning for text in loaded.values()]
     calibration = list(chain.from_iterable(half[: -(-CALIBRATION_SENTENCES // len(halves))] for half in halves))
@@ -223,6 +226,7 @@ class Track:
     singles: int
     stream_s: float
     seeds: Sequence[int]
+    runtime: Runtime
 
     def run(self, cell: Cell) -> Row:
         """Choose both sides' settings on the tuning text, then race on the other."""
@@ -232,7 +236,7 @@ class Track:
             for has_list in SHORTLISTS[cell.shortlist]
         )
         sides: dict[str, Any] = {
-            "dragoman": OurSide(model.bundles[cell.precision], cell.precision, ours_params, self.layouts),
+            "dragoman": OurSide(model.bundles[cell.precision], cell.precision, ours_params, self.layouts, self.runtime),
             "peer": TheirSide(model.ctranslate2_dir, model.ids, cell.precision, their_params, self.layouts),
         }
         if cell.regime == "stream":

@@ -6,7 +6,7 @@ import pytest
 
 from model.bundle import Bundle
 from service.engine.cpu.native.build import BuildError, build
-from service.engine.cpu.native.pack import unsupported
+from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.runner import NativeRunner
 
 

@@ -210,7 +210,8 @@ def test_place_freed_and_taken_in_the_same_step_is_read_with_the_new_source_leng
 
 
 def test_runner_of_an_engine_process_is_the_one_its_spec_asks_for(bundle):
-    assert isinstance(create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp32")), CpuRunner)
+    spec = EngineSpec(bundle_dir=bundle.directory, precision="fp32", runtime="onnxruntime")
+    assert isinstance(create_runner(spec), CpuRunner)
     with pytest.raises(BundleError, match="fp16"):
         create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp16"))
     with pytest.raises(BundleError):

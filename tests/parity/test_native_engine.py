@@ -11,13 +11,16 @@ import pytest
 from model.bundle import Bundle, BundleError
 from model.config import Architecture
 from model.transformer import Transformer
-from service.engine.cpu.native import pack
+from service.engine.cpu.native import library, pack
+from service.engine.cpu.native.choice import library_problem, native_problem
 from service.engine.cpu.native.library import LibraryError, instruction_set, require_whole
 from service.engine.cpu.native.runner import NativeRunner, open_model
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import FailureKind, Job, JobFailure, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.process import create_runner
 from service.engine.scheduler import SchedulerConfig
+from service.engine.spec import EngineSpec
 from tests.fakes.engine_runs import hypotheses, run, translate
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 from tests.native.border import call_at_random
@@ -167,3 +170,47 @@ def test_a_model_that_it_does_not_know_is_refused_by_name(bundle):
 
     with pytest.raises(BundleError, match="the native engine does not know architecture ssru"):
         NativeRunner(replace(bundle, manifest=replace(bundle.manifest, config=config)), precision="fp32")
+
+
+@pytest.fixture
+def can_serve() -> None:
+    """Skip where only the plain kernels run, with which nothing is served."""
+    if problem := library_problem():
+        pytest.skip(problem)
+
+
+@pytest.mark.usefixtures("can_serve")
+def test_it_serves_where_it_can_unless_another_is_asked_for(bundle):
+    spec = EngineSpec(bundle_dir=bundle.directory, precision="int8")
+
+    assert isinstance(create_runner(spec), NativeRunner)
+    assert isinstance(create_runner(replace(spec, runtime="onnxruntime")), CpuRunner)
+    assert isinstance(create_runner(replace(spec, num_threads=2)), CpuRunner)
+    with pytest.raises(BundleError, match="engine.runtime is native, .*: it computes with one thread, engines have 2"):
+        create_runner(replace(spec, num_threads=2, runtime="native"))
+
+
+def test_without_a_library_onnx_runtime_serves_and_the_reason_is_said(bundle, monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "library_path", lambda: tmp_path / "none.so")
+    library.load.cache_clear()
+    try:
+        assert "it is not built: install g++ and run `make native`" in native_problem(bundle, "int8")
+        assert isinstance(create_runner(EngineSpec(bundle_dir=bundle.directory, precision="int8")), CpuRunner)
+    finally:
+        library.load.cache_clear()
+
+
+@pytest.mark.usefixtures("can_serve")
+def test_engines_map_the_weights_that_were_packed_for_all_and_do_without_what_is_damaged(bundle, tmp_path, recwarn):
+    tmp_path.chmod(0o700)
+    shared = tmp_path / library.PACKED_NAME
+    shared.write_bytes(packed(bundle))
+    sources, params = random_sentences(bundle.manifest.config, [5, 9]), SearchParams(max_target_tokens=9)
+    wanted = translate(NativeRunner(bundle, precision="int8"), sources, params)
+
+    assert translate(NativeRunner(bundle, precision="int8", prepared_dir=tmp_path), sources, params) == wanted
+    assert not recwarn
+    shared.write_bytes(packed(bundle)[:-1])
+    with pytest.warns(RuntimeWarning, match="weights are not shared with other engines: .* damaged"):
+        alone = NativeRunner(bundle, precision="int8", prepared_dir=tmp_path)
+    assert translate(alone, sources, params) == wanted

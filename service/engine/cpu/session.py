@@ -1,7 +1,5 @@
 """Opens graphs with ONNX Runtime on the CPU: those of the bundle, or those that `prepare.py` wrote for its engines."""
 
-import os
-import stat
 import warnings
 from pathlib import Path
 
@@ -10,13 +8,13 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
 from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
+from service.engine.cpu.prepared import require_own
 
 # ONNX Runtime itself applies it to every x86 CPU, also to those that multiply exactly without it.
 EXACT_INT8 = "session.x64quantprecision"
 # Joins a sum with the normalisation behind it: on a CPU five times as slow as the two apart (0.76 ms against 0.15).
 _SLOW_FUSION = "SkipLayerNormFusion"
 
-_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MANY_LOGITS = 1 << 15  # beyond, ONNX Runtime's memory patterns, which hold the logits twice, cost more than they gain
 
 
@@ -72,10 +70,3 @@ def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
 def new_session(graph: Path, options: ort.SessionOptions) -> ort.InferenceSession:
     """Return a session, or raise whatever ONNX Runtime raises."""
     return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=[_SLOW_FUSION])
-
-
-def require_own(directory: Path) -> None:
-    """Raise PermissionError for a link, what is no directory, another user's, or one that others may write to."""
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _BY_OTHERS:
-        raise PermissionError(f"{directory} is not a directory that only this user can write to")

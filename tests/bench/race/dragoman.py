@@ -33,7 +33,7 @@ from service.engine.job import (
 from service.engine.loop import EngineLoop
 from service.engine.process import command_line, create_runner, environment
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
-from service.engine.spec import EngineSpec
+from service.engine.spec import EngineSpec, Runtime
 from service.engines.prepared_graphs import PreparedGraphs
 from tests.bench.race.regimes import Finished
 from tests.bench.race.text import Sentence
@@ -61,8 +61,14 @@ class OurSide:
     """The bundle, precision and search, and the settings that an engine can have."""
 
     def __init__(
-        self, bundle: Bundle, precision: str, params: SearchParams, layouts: Sequence[tuple[int, int]]
+        self,
+        bundle: Bundle,
+        precision: str,
+        params: SearchParams,
+        layouts: Sequence[tuple[int, int]],
+        runtime: Runtime = "auto",
     ) -> None:
+        self._runtime: Runtime = runtime
         self._bundle = bundle
         self._precision = precision
         self._params = params
@@ -90,6 +96,7 @@ class OurSide:
         return EngineSpec(
             bundle_dir=self._bundle.directory,
             device="cuda" if self._on_gpu else "cpu",
+            runtime=self._runtime,
             precision=self._precision,
             num_threads=setting.threads,
             shared_weights=setting.engines > 1,

@@ -11,7 +11,7 @@ from model.bundle import default_bundle_dir
 from service.engine.spec import EngineSpec
 from service.engines.prepared_graphs import PreparedGraphs
 
-SPEC = EngineSpec(bundle_dir=default_bundle_dir(), shared_weights=True)
+SPEC = EngineSpec(bundle_dir=default_bundle_dir(), shared_weights=True, runtime="onnxruntime")
 
 
 @pytest.fixture(autouse=True)

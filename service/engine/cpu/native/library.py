@@ -5,15 +5,17 @@ import functools
 import hashlib
 import mmap
 from ctypes import POINTER, c_char_p, c_int32, c_uint64, c_void_p
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from service.engine.cpu.native.build import library_path
-from service.engine.cpu.native.pack import DIGEST_BYTES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _INTERFACE = 1  # what `dg_interface` says of the functions below
 _NO_MEMORY = 1
+PACKED_NAME = "model.packed"  # in the directory that engines share
+DIGEST_BYTES = hashlib.sha256().digest_size  # at the end of a packed model: of all that stands before
 PLAIN = "plain"  # the set that every CPU has, and that is too slow to serve with
 
 
@@ -81,7 +83,7 @@ def instruction_set(name: str = "") -> str:
     return found.decode()
 
 
-def address(array: npt.NDArray[Any]) -> int:
+def address(array: "npt.NDArray[Any]") -> int:
     """Return where an array lies; it has to be contiguous, and to stay."""
     assert array.flags.c_contiguous
     return array.ctypes.data

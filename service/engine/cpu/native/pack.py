@@ -17,42 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
-from model.config import Activation, Architecture, ModelConfig, NormPlacement
+from model.config import Activation, ModelConfig, NormPlacement
 from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
+from service.engine.cpu.native.choice import PANEL
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
-PACKED_NAME = "model.packed"
-DIGEST_BYTES = hashlib.sha256().digest_size  # at the end of the file: of all that stands before
 
 _MAGIC, _FORMAT = b"DRAGOMAN", 1
 _HEADER = struct.Struct("<8s 4i f 17i f i")  # `Header` of model.h
 _ENTRY = struct.Struct("<2Q")  # offset and length of a tensor
 _ALIGNMENT = 64
-_PANEL = 16  # outputs whose weights lie together, and the multiple of every width
 _BLOCK = 64  # logits come in multiples of it
 _ACTIVATIONS = (Activation.RELU, Activation.SWISH, Activation.GELU, Activation.GELU_TANH)  # `Activation` of kernels.h
 _TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 7: np.int64, 10: np.float16}  # TensorProto.DataType
 _NOTHING = np.zeros(0, np.float32)
-
-
-def unsupported(bundle: Bundle, precision: str | None = None) -> str:
-    """Return what the native engine does not know of a bundle's model; empty: nothing, so that it can serve it."""
-    config = bundle.manifest.config
-    variant = bundle.variant(precision)
-    if variant.arrange:
-        return "graphs for a GPU"
-    if variant.scorer and bundle.manifest.alignment is None:
-        return "which heads align"
-    if config.architecture is not Architecture.TRANSFORMER:
-        return f"architecture {config.architecture}"
-    if config.relative_distance:
-        return "relative positions"
-    if config.d_model % _PANEL:
-        return f"d_model {config.d_model}, which is no multiple of {_PANEL}"
-    return ""
 
 
 def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO) -> None:
@@ -298,28 +279,28 @@ class _Packer:
 def pack_integers(weights: Array) -> Array:
     """Return int8 [I, O] as [O / 16][I / 4][16][4]."""
     num_inputs, num_outputs = weights.shape
-    parts = weights.reshape(num_inputs // 4, 4, num_outputs // _PANEL, _PANEL)
+    parts = weights.reshape(num_inputs // 4, 4, num_outputs // PANEL, PANEL)
     return np.ascontiguousarray(parts.transpose(2, 0, 3, 1))
 
 
 def pack_floats(weights: Array) -> Array:
     """Return floats [I, O] as float32 [O / 16][I][16]."""
     num_inputs, num_outputs = weights.shape
-    parts = weights.reshape(num_inputs, num_outputs // _PANEL, _PANEL)
+    parts = weights.reshape(num_inputs, num_outputs // PANEL, PANEL)
     return np.ascontiguousarray(parts.transpose(1, 0, 2), np.float32)
 
 
-def _padded(number: int, multiple: int = _PANEL) -> int:
+def _padded(number: int, multiple: int = PANEL) -> int:
     return -(-number // multiple) * multiple
 
 
 def _pad_parts(array: Array, axis: int, parts: tuple[int, int]) -> Array:
     """Pad each of some parts of an axis, number and width, with zeros to a multiple of 16."""
     number, width = parts
-    if width % _PANEL == 0:
+    if width % PANEL == 0:
         return array
     shape = array.shape
     split = array.reshape(*shape[:axis], number, width, *shape[axis + 1 :])
     widths = [(0, 0)] * split.ndim
-    widths[axis + 1] = (0, -width % _PANEL)
+    widths[axis + 1] = (0, -width % PANEL)
     return np.pad(split, widths).reshape(*shape[:axis], -1, *shape[axis + 1 :])

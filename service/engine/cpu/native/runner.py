@@ -8,9 +8,10 @@ Axes: B sentences, K hypotheses of a sentence, S source, T target, C candidates,
 import ctypes
 import mmap
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +19,24 @@ import numpy.typing as npt
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
 from service.engine.beam import Candidates
-from service.engine.cpu.native.library import Handle, LibraryError, Step, address, load, require_whole
+from service.engine.cpu.native.choice import unsupported
+from service.engine.cpu.native.library import (
+    DIGEST_BYTES,
+    PACKED_NAME,
+    Handle,
+    LibraryError,
+    Step,
+    address,
+    load,
+    require_whole,
+)
 from service.engine.cpu.native.library import instruction_set as find_instruction_set
-from service.engine.cpu.native.pack import DIGEST_BYTES, PACKED_NAME, unsupported, write_packed
+from service.engine.cpu.native.pack import write_packed
+from service.engine.cpu.prepared import require_own
 from service.engine.job import Forced, HeadWeights
 from service.engine.runner import check_limits, no_scorer, shortest_source
 from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
 from service.engine.steering import Edits
-from service.files import require_own
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -151,12 +161,6 @@ class NativeRunner:
         self._model = open_model(self._packed, instruction_set)
         self._shortlist = _shortlist(bundle, precision)
 
-    @classmethod
-    def open(cls, spec: EngineSpec) -> Self:
-        """Return the runner of an engine process, or raise BundleError or LibraryError."""
-        bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-        return cls(bundle, precision=spec.precision, prepared_dir=spec.prepared_dir)
-
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
         return wanted
@@ -232,11 +236,15 @@ def open_model(packed: npt.NDArray[np.uint8], instruction_set: str = "") -> Hand
 def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None) -> mmap.mmap:
     """Map the packed weights that the engines of a model share, or pack them for this engine alone."""
     if prepared_dir is not None and (prepared_dir / PACKED_NAME).is_file():
-        require_own(prepared_dir)
-        with (prepared_dir / PACKED_NAME).open("rb") as file:
-            packed = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        require_whole(packed)
-        return packed
+        try:
+            require_own(prepared_dir)
+            with (prepared_dir / PACKED_NAME).open("rb") as file:
+                packed = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            require_whole(packed)
+        except (ValueError, OSError) as error:
+            warnings.warn(f"weights are not shared with other engines: {error}", RuntimeWarning, stacklevel=2)
+        else:
+            return packed
     with tempfile.TemporaryFile() as file:
         write_packed(bundle, precision, file)
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from service.engine.cpu.session import require_own
+from service.engine.cpu.prepared import require_own
 
 
 @pytest.mark.parametrize("how", ["link", "other user's", "open to others", "file"])
