@@ -116,9 +116,9 @@ class EngineConfig:
     # Directory of the model that serves, alone, or name of an included one, like en-de; None: all included models.
     bundle: BundlePath = None
     device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
-    # On a CPU.  auto: the native engine, two to four times as fast, where it is built and knows the model, else ONNX
-    # Runtime; native: no other will do; onnxruntime: never the native engine.
-    runtime: Literal["auto", "native", "onnxruntime"] = "auto"
+    # On a CPU.  onnxruntime: the bundle's graphs; native: the engine in C++, about twice as fast, whose int8 rounds
+    # otherwise; auto: native where it is built and knows the model, else onnxruntime.
+    runtime: Literal["auto", "native", "onnxruntime"] = "onnxruntime"
     cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
     precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
     # None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.

@@ -103,7 +103,7 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
         ("onnxruntime", check_runtime),
         *([("device", partial(check_device, settings.engine.device))] if settings.engine.device != "cpu" else []),
         ("instructions", lambda: check_instructions(cpu_flags())),
-        ("native engine", check_native_engine),
+        ("native engine", partial(check_native_engine, settings.engine.runtime)),
         ("threads", check_threads),
         ("open files", check_open_files),
         *((name, partial(check_port, name, host, port)) for name, host, port in ports if port is not None),
@@ -182,12 +182,18 @@ def check_instructions(flags: frozenset[str]) -> Finding:
     return Finding(Level.WARN, "instructions", detail)
 
 
-def check_native_engine() -> Finding:
-    """Check that the native engine can run here."""
-    if problem := library_problem():
-        detail = f"ONNX Runtime serves, at half the speed or less: {problem}"
-        return Finding(Level.WARN, "native engine", detail)
-    return Finding(Level.PASS, "native engine", f"built, with {instruction_set()} instructions")
+def check_native_engine(setting: str) -> Finding:
+    """Check that the native engine can run here, if `engine.runtime` asks for it."""
+    problem = library_problem()
+    if setting == "onnxruntime":
+        detail = (
+            f"there is none: {problem}" if problem else f"built for {instruction_set()}; engine.runtime has it serve"
+        )
+        return Finding(Level.PASS, "native engine", detail)
+    if problem:
+        level = Level.FAIL if setting == "native" else Level.WARN
+        return Finding(level, "native engine", f"there is none, ONNX Runtime is left: {problem}")
+    return Finding(Level.PASS, "native engine", f"serves, with {instruction_set()} instructions")
 
 
 def check_threads() -> Finding:

@@ -17,7 +17,7 @@ class EngineSpec:
 
     bundle_dir: Path
     device: Device = "cpu"
-    runtime: Runtime = "auto"
+    runtime: Runtime = "onnxruntime"
     cuda_graphs: bool = False  # on a GPU: record steps of one shape and replay them
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator

@@ -181,12 +181,12 @@ def can_serve() -> None:
 
 @pytest.mark.usefixtures("can_serve")
 def test_it_serves_where_it_can_unless_another_is_asked_for(bundle):
-    spec = EngineSpec(bundle_dir=bundle.directory, precision="int8")
+    spec = EngineSpec(bundle_dir=bundle.directory, precision="int8", runtime="auto")
 
     assert isinstance(create_runner(spec), NativeRunner)
     assert isinstance(create_runner(replace(spec, runtime="onnxruntime")), CpuRunner)
     assert isinstance(create_runner(replace(spec, num_threads=2)), CpuRunner)
-    with pytest.raises(BundleError, match="engine.runtime is native, .*: it computes with one thread, engines have 2"):
+    with pytest.raises(BundleError, match=r"engine\.runtime is native, .*: it computes with one thread"):
         create_runner(replace(spec, num_threads=2, runtime="native"))
 
 
@@ -195,7 +195,9 @@ def test_without_a_library_onnx_runtime_serves_and_the_reason_is_said(bundle, mo
     library.load.cache_clear()
     try:
         assert "it is not built: install g++ and run `make native`" in native_problem(bundle, "int8")
-        assert isinstance(create_runner(EngineSpec(bundle_dir=bundle.directory, precision="int8")), CpuRunner)
+        assert isinstance(
+            create_runner(EngineSpec(bundle_dir=bundle.directory, precision="int8", runtime="auto")), CpuRunner
+        )
     finally:
         library.load.cache_clear()
 

@@ -66,7 +66,7 @@ class OurSide:
         precision: str,
         params: SearchParams,
         layouts: Sequence[tuple[int, int]],
-        runtime: Runtime = "auto",
+        runtime: Runtime = "onnxruntime",
     ) -> None:
         self._runtime: Runtime = runtime
         self._bundle = bundle

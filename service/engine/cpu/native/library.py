@@ -99,12 +99,15 @@ def require_whole(packed: "mmap.mmap | memoryview") -> None:
 class Handle:
     """Something of the library's that is released with this object."""
 
+    value: c_void_p | int | None = None
+
     def __init__(self, release: str, value: c_void_p | int) -> None:
         self._release = getattr(load(), release)
         self.value = value
 
     def __del__(self) -> None:
-        self._release(self.value)
+        if self.value is not None:  # of an object that was not made in full
+            self._release(self.value)
 
 
 def _check(status: int, function: Any, _: object) -> int:

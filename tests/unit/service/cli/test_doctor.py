@@ -9,7 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from service.cli import doctor
-from service.cli.doctor import Finding, Level, check_instructions, check_model, check_port, check_runtime, examine
+from service.cli.doctor import (
+    Finding,
+    Level,
+    check_instructions,
+    check_model,
+    check_native_engine,
+    check_port,
+    check_runtime,
+    examine,
+)
 from service.config import EngineConfig, ListenConfig, ModelsConfig, ServerConfig
 from service.engine.job import FinishReason
 from service.local import LocalTranslator
@@ -138,3 +147,15 @@ def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, lev
     assert finding.level is level
     assert "Today" in finding.detail
     assert len(finding.detail) < 200
+
+
+@pytest.mark.parametrize(
+    ("setting", "level"), [("onnxruntime", Level.PASS), ("auto", Level.WARN), ("native", Level.FAIL)]
+)
+def test_a_native_engine_that_is_not_there_matters_as_much_as_it_was_asked_for(monkeypatch, setting, level):
+    monkeypatch.setattr(doctor, "library_problem", lambda: "it is not built")
+
+    finding = check_native_engine(setting)
+
+    assert finding.level is level
+    assert "it is not built" in finding.detail
