@@ -1,9 +1,9 @@
 """The graphs for a GPU: every node has a CUDA kernel, and the host computes nothing but shapes.
 
 They differ from those of `graphs.py` where ONNX Runtime would give a node to the CPU (sums of shapes), and where keys
-and values move: on a GPU they move between two memories, all layers at once, by graphs of their own.
+and values go.
 
-Axes: as in `graphs.py`; A arrays of keys or values (two a layer), N slots before and M after, R = N * H * T rows.
+Axes: as in `graphs.py`; A arrays of keys or values (two a layer).
 """
 
 import numpy as np
@@ -12,11 +12,8 @@ from onnx import TensorProto
 from export.builder import CONTRIB_DOMAIN, GraphBuilder, WeightFile
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, DecoderStepGraph, EncoderGraph
 from export.linear import Products, State
-from export.transformer_graph import INT32
+from export.transformer_graph import INT64
 from model.config import ModelConfig
-
-ARRANGE_NAME = "arrange.onnx"
-EXTEND_NAME = "extend.onnx"
 
 
 def draw_cuda_graphs(config: ModelConfig, state: State, products: Products) -> dict[str, GraphBuilder]:
@@ -31,8 +28,6 @@ def draw_cuda_graphs(config: ModelConfig, state: State, products: Products) -> d
     return {
         ENCODER_NAME: CudaEncoderGraph(config, state, products, weights).graph,
         DECODER_STEP_NAME: CudaStepGraph(config, state, products, weights).graph,
-        ARRANGE_NAME: arrange_graph(config, products.dtype, weights),
-        EXTEND_NAME: arrange_graph(config, products.dtype, weights, extends=True),
     }
 
 
@@ -59,7 +54,18 @@ class CudaEncoderGraph(EncoderGraph):
 
 
 class CudaStepGraph(DecoderStepGraph):
-    """The step of `DecoderStepGraph` with the same inputs and outputs; scores are float32 from the logits on."""
+    """The step of `DecoderStepGraph`, whose K new columns may lie anywhere; scores are float32 from the logits on.
+
+    In place of `columns` it takes new_columns int64 [B, H, K, 3]: sentence, head and column of each new key and value.
+    """
+
+    def declare_columns(self) -> str:
+        """Any columns: those that no hypothesis attends to any more are used again, and nothing ever moves."""
+        return self.graph.input("new_columns", INT64, ["B", self.config.num_heads, "K", 3])
+
+    def write(self, cache: str, update: str, written: str) -> None:
+        """[B, H, K, d] into [B, H, T, d]."""
+        self.graph.node("ScatterND", cache, self.step.columns, update, name=written)
 
     def logits(self, states: str) -> str:
         """[B, K, D] -> float32 [B, K, V]."""
@@ -76,23 +82,3 @@ class CudaStepGraph(DecoderStepGraph):
         )
         first = self.graph.node("Slice", ranked, zero, self.step.num_candidates, axis)
         return self.graph.node("Shape", first, start=1, end=2)
-
-
-def arrange_graph(config: ModelConfig, dtype: int, weights: WeightFile, *, extends: bool = False) -> GraphBuilder:
-    """Draw the graph that moves slots of a memory in another order, with other columns, to another memory.
-
-    Inputs: source [A, R, d]; with `extends` a second memory, added [A, R', d], which has the rows R and beyond;
-        rows int32 [M, 1, T], the row of each wanted column in the slot's first head;
-        strides int32 [M, 1, 1], rows between two heads of that slot.
-    Output: target [A, M, H, T, d].
-    """
-    graph = GraphBuilder("extend" if extends else "arrange", weights)
-    source = graph.input("source", dtype, ["A", "R", config.d_head])
-    if extends:
-        source = graph.node("Concat", source, graph.input("added", dtype, ["A", "R2", config.d_head]), axis=1)
-    rows, strides = graph.input("rows", INT32, ["M", 1, "T"]), graph.input("strides", INT32, ["M", 1, 1])
-    heads = graph.constant("heads", np.arange(config.num_heads, dtype=np.int32)[None, :, None])
-    places = graph.node("Add", rows, graph.node("Mul", strides, heads))  # [M, H, T]
-    target = graph.node("Gather", source, places, name="target", axis=1)
-    graph.output(target, dtype, ["A", "M", config.num_heads, "T", config.d_head])
-    return graph

@@ -150,7 +150,7 @@ class DecoderStepGraph(TransformerGraph):
             tokens=declare("tokens", INT64, ["B", "K"]),
             scores=declare("scores", FLOAT, ["B", "K", 1]),
             past_lengths=declare("past_lengths", INT64, ["B", 1]),
-            columns=declare("columns", INT64, ["B"]),
+            columns=self.declare_columns(),
             self_mask=declare("self_mask", self.dtype, ["B", 1, "K", "T"]),
             source_lengths=declare("source_lengths", INT32, ["B"]),
             edit_places=declare("edit_places", INT64, ["E"]),
@@ -165,6 +165,14 @@ class DecoderStepGraph(TransformerGraph):
             for name in cache_names(self.config, layer):
                 declare(name, self.dtype, self.head_shape("T"))
         return step
+
+    def declare_columns(self) -> str:
+        """The input that says where this step's keys and values go."""
+        return self.graph.input("columns", INT64, ["B"])
+
+    def write(self, cache: str, update: str, written: str) -> None:
+        """Put the keys or values of this step [B, H, K, d] into a cache [B, H, T, d], in place."""
+        self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)
 
     def layer(self, layer: int, states: str) -> str:
         """[B, K, D] -> [B, K, D]."""
@@ -184,7 +192,7 @@ class DecoderStepGraph(TransformerGraph):
         )  # [B, H, K, d]
         caches = [f"{cache}_out" for cache in cache_names(self.config, layer)]
         for cache, update, written in zip(cache_names(self.config, layer), new, caches, strict=True):
-            self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)
+            self.write(cache, update, written)
             self.graph.output(written, self.dtype, self.head_shape("T"))
         return self.attention(name, query, *caches, mask=self.self_mask)
 

@@ -102,6 +102,7 @@ class GraphRunner:
             "scores": np.zeros((num_sentences, 1, 1), np.float32),
             "past_lengths": np.full((num_sentences, 1), past_length),
             "columns": np.full(num_sentences, past_length),
+            "new_columns": self._places(num_sentences, past_length),
             "column_steps": np.tile(np.arange(num_columns), (num_sentences, 1)),
             "self_mask": np.tile(mask, (num_sentences, 1, 1, 1)),
             "edit_places": np.zeros(0, np.int64),
@@ -117,6 +118,11 @@ class GraphRunner:
         names = [name for name in outputs if name.endswith("_out") and name.removesuffix("_out") in memory]
         memory |= {name.removesuffix("_out"): outputs.pop(name) for name in names}
         return outputs
+
+    def _places(self, num_sentences: int, column: int) -> Array:
+        """Return sentence, head and column of each new key and value, as graphs for a GPU take them: [B, H, 1, 3]."""
+        sentences, heads = np.indices((num_sentences, self._config.num_heads))
+        return np.stack([sentences, heads, np.full_like(heads, column)], axis=-1)[:, :, None]
 
     def empty_caches(self, num_sentences: int, num_columns: int) -> Values:
         """Return self-attention caches with room for `num_columns` tokens a sentence."""

@@ -91,8 +91,8 @@ class Variant:
     decoder_step: str
     shortlist_step: str = ""  # the step with a part of the vocabulary
     projection: str = ""  # the graph that this part is taken from
-    arrange: str = ""  # on a GPU: moves keys and values
-    extend: str = ""  # on a GPU: moves keys and values, and adds those of sentences that join
+    arrange: str = ""  # of older exports, as the next one; nothing reads them
+    extend: str = ""
     scorer: str = ""  # one pass over a given translation: its log-probabilities and its attention to the source
     repetition_penalty: bool = False  # whether the steps take the factors that it needs
     attention_weights: bool = False  # whether encoder and scorer give the weights of each head on request

@@ -31,10 +31,12 @@ from model.corpus import read_lines
 from model.manifest import GPU_PRECISION
 from model.tokenizer import Tokenizer
 from service.engine.cpu.session import open_session
+from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import CudaRunner, graph_paths
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import GPU_BUDGETS
+from service.engine.spec import EngineSpec
 from service.threads import available_threads
 from tests.bench import machine
 from tests.fakes.own_text import own_sentences
@@ -161,13 +163,8 @@ def open_runner(bundle: Bundle, device: str, *, recorded: bool = False) -> CudaR
     """Open the GPU's graphs, on a GPU or, to rehearse, on the CPU."""
     paths = graph_paths(bundle)
     if device == "cpu":
-        return CudaRunner(bundle, {name: open_session(path, 1) for name, path in paths.items()}, "cpu")
-    from service.engine.cuda.session import open_on_cuda
-
-    sessions = {
-        name: open_on_cuda(path, cuda_graphs=recorded and name == "decoder_step") for name, path in paths.items()
-    }
-    return CudaRunner(bundle, sessions, "cuda", records=recorded)
+        return CudaRunner(bundle, {name: open_session(path, 1) for name, path in paths.items()}, HostDevice())
+    return CudaRunner.open(EngineSpec(bundle_dir=bundle.directory, device="cuda", cuda_graphs=recorded))
 
 
 def measure(runner: CudaRunner, sources: Sources, rows: int, params: SearchParams, *, recorded: bool) -> Speed:

@@ -10,6 +10,7 @@ import pytest
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import CpuRunner
+from service.engine.cuda.memory import CudaDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.job import Job, JobResult, SearchParams
@@ -86,8 +87,11 @@ def test_recorded_steps_give_the_same_translations(both, runner, jobs):
 
 
 def test_no_node_is_the_cpus_and_nothing_is_copied_to_or_from_the_host_by_a_graph(both, jobs, tmp_path):
-    sessions = {name: open_on_cuda(path, profile=tmp_path / name) for name, path in graph_paths(both).items()}
-    profiled = CudaRunner(both, sessions, "cuda")
+    device = CudaDevice()
+    sessions = {
+        name: open_on_cuda(path, device.stream, profile=tmp_path / name) for name, path in graph_paths(both).items()
+    }
+    profiled = CudaRunner(both, sessions, device)
 
     finish(profiled, jobs[:50])
 

@@ -11,7 +11,7 @@ import numpy as np
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
 from service.engine.cpu.session import open_session
-from service.engine.cuda import runner as cuda_runner
+from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import CudaRunner, graph_paths
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
@@ -58,7 +58,8 @@ class Cost:
 
 def twin(bundle: Bundle, **spec: Any) -> TwinRunner:
     """The bundle on the counted GPU, with tokens from the CPU."""
-    here = CudaRunner(bundle, {name: open_session(path, 1) for name, path in graph_paths(bundle).items()}, "cpu")
+    sessions = {name: open_session(path, 1) for name, path in graph_paths(bundle).items()}
+    here = CudaRunner(bundle, sessions, HostDevice())
     return TwinRunner(here, CudaRunner.open(EngineSpec(bundle_dir=bundle.directory, device="cuda", **spec)))
 
 
@@ -113,15 +114,13 @@ def settled(runner: CudaRunner, num_sentences: int, beam_size: int, steps: int =
 
 @contextmanager
 def counted_bindings(runner: CudaRunner) -> Iterator[list[object]]:
-    """Collect what this runner binds anew."""
+    """Collect the steps that this runner binds anew."""
     made: list[object] = []
-    binding_class = cuda_runner._CudaBinding
+    bind = runner._bind
 
-    def make(decoder: Any, *args: Any) -> Any:
-        binding = binding_class(decoder, *args)
-        if decoder is runner._decoder:
-            made.append(binding)
-        return binding
+    def make(*args: Any) -> Any:
+        made.append(bind(*args))
+        return made[-1]
 
-    with patch.object(cuda_runner, "_CudaBinding", make):
+    with patch.object(runner, "_bind", make):
         yield made

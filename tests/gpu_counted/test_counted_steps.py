@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from service.engine.cuda.memory import CudaDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.scheduler import SchedulerConfig
@@ -41,9 +42,12 @@ def test_a_stream_builds_no_plan(bundle, records):
 
 
 def test_every_node_runs_on_the_gpu(bundle, tmp_path):
-    sessions = {name: open_on_cuda(path, profile=tmp_path / name) for name, path in graph_paths(bundle).items()}
+    device = CudaDevice()
+    sessions = {
+        name: open_on_cuda(path, device.stream, profile=tmp_path / name) for name, path in graph_paths(bundle).items()
+    }
 
-    settled(CudaRunner(bundle, sessions, "cuda"), 8, 4)
+    settled(CudaRunner(bundle, sessions, device), 8, 4)
 
     for name in GRAPHS:
         events = json.loads(Path(sessions[name].end_profiling()).read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
 """What a GPU will run, run here: the same tokens as the CPU engine, whoever joins, leaves or is squeezed."""
 
+import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import open_session
-from service.engine.cuda.cache import CudaStorage
-from service.engine.cuda.runner import GRAPHS, CudaRunner, CudaState, graph_paths
+from service.engine.cuda.cache import CudaState
+from service.engine.cuda.memory import HostDevice
+from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
-from service.engine.key_value_cache import MASKED
+from service.engine.key_value_cache import MASKED, CacheShape
 from service.engine.loop import EngineLoop
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.engine_runs import hypotheses, run
@@ -31,18 +33,18 @@ from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_
 def device_runner(bundle: Bundle, graphs: Path) -> CudaRunner:
     """A runner of float16 graphs in a directory, on the CPU."""
     sessions = {name: open_session(graphs / f"{name}.onnx", 1) for name in GRAPHS}
-    return CudaRunner(bundle, sessions, "cpu")
+    return CudaRunner(bundle, sessions, HostDevice())
 
 
 def float32_twin(bundle: Bundle, model: Transformer, directory: Path) -> CudaRunner:
     """The same with float32 in all places."""
     write_cuda_graphs(model.config, state_of(model), FloatProducts(dtype=TensorProto.FLOAT), directory)
     sessions = {name: open_session(directory / f"{name}.onnx", 1) for name in GRAPHS}
-    storage = CudaStorage("cpu", sessions["arrange"], sessions["extend"], dtype=np.float32, masked=MASKED)
-    return CudaRunner(bundle, sessions, "cpu", storage=storage)
+    return CudaRunner(bundle, sessions, HostDevice(), masked=MASKED)
 
 
 SEEDS = (1, 2, 3)
+SHAPE = CacheShape.of(tiny_config(vocab_size=VOCABULARY))
 
 
 @pytest.fixture(scope="module")
@@ -109,26 +111,19 @@ def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, t
 def poison(state: CudaState) -> None:
     """NaN in every slot that a sentence has."""
     for slots in (state.own, state.cross):
-        front = slots._front.numpy()  # shares no memory: sent back below
-        view = front.reshape(len(slots.addresses()), slots.address.capacity + 1, -1)
-        view[:, : state.num_sentences] = np.nan
-        slots._front.update_inplace(front)
+        for address in slots.addresses():
+            size = state.num_sentences * SHAPE.column_size * slots.num_columns
+            np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (size,))[:] = np.nan
 
 
-def test_nothing_is_bound_to_memory_that_was_replaced(twin):
-    state = twin.new_state(2)
-    encoded = twin.encode([(5, 6, 2)] * 20)
-    generations = set()
-    for _ in range(10):
-        state.append(encoded, range(20))
-        shape = (state.num_sentences, 2)
-        twin.decode_step(np.ones(shape, np.int64), np.zeros(shape, np.float32), state, num_candidates=4)
-        generation = (state.own.generation, state.cross.generation)
-        generations.add(generation)
+def test_a_load_that_comes_again_finds_all_its_steps_bound(twin):
+    loop = EngineLoop(twin, SchedulerConfig(max_rows=64))
+    run(loop, jobs(60, 4), np.random.default_rng(4))
+    bound = set(twin._steps)
 
-        assert {(own.generation, cross.generation) for _, own, cross, _ in state.bindings} == {generation}
+    run(loop, jobs(60, 4), np.random.default_rng(4))
 
-    assert len(generations) > 3
+    assert set(twin._steps) == bound
 
 
 def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monkeypatch):

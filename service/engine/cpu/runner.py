@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
+from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.cpu.session import load_shortlist, open_graph, open_session
@@ -87,7 +88,7 @@ class CpuRunner:
     ) -> None:
         """Open the graphs, or raise BundleError; several engines share the packed weights in `prepared_dir`."""
         variant = bundle.variant(precision)
-        if variant.arrange:
+        if variant is bundle.manifest.variants.get(GPU_PRECISION):
             raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
         check_limits(bundle)
         config = bundle.manifest.config

@@ -1,28 +1,28 @@
-"""Runs the fp16 graphs on a GPU (`Runner`): keys and values stay there.
+"""Runs the fp16 graphs on a GPU (`Runner`): keys and values stay there, and a step is one upload and one download.
 
-A step runs over a few more sentences than there are (`bucket`), so that few sizes of batches come up; what it says of
-the others is thrown away.
+A step runs over a few more slots than there are sentences (`cache.py`), so that few shapes come up; what it says of
+the others is thrown away.  With `cuda_graphs`, the step of each shape is recorded when the shape comes up, and replayed
+from then on: one launch in place of a hundred.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
 from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates
-from service.engine.cuda.cache import CudaEncoded, CudaSlots, CudaStorage, SlotAddress
+from service.engine.cuda.cache import HALF_MASKED, Arrays, CudaEncoded, CudaState
+from service.engine.cuda.memory import Block, CudaDevice, Device, Layout
 from service.engine.cuda.session import free_memory, on_device, open_on_cuda, require_cuda
 from service.engine.faults import explained
 from service.engine.job import Forced, HeadWeights
-from service.engine.key_value_cache import CacheShape, KeyValueCache
+from service.engine.key_value_cache import CacheShape
 from service.engine.runner import (
     Floats,
     Ints,
@@ -35,35 +35,32 @@ from service.engine.runner import (
     shortest_source,
 )
 from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import Device, EngineSpec
+from service.engine.spec import EngineSpec
 from service.engine.steering import NO_EDITS, Edits
 
-_MAX_BINDINGS = 64  # of one state
-_MAX_RECORDED = 128  # steps that are recorded; each keeps memory for as long as the session lives
+_MAX_SHAPES = 512  # that are bound and perhaps recorded; a recording keeps memory for as long as the session lives
 _SOURCE_COLUMNS = 8  # sources are padded to multiples of it
-_STEPS_BETWEEN_COMPACTIONS = 12  # each costs a pass over all keys and values; columns are cheap where rows are many
+_BLOCK_BYTES = 1 << 20  # of a new block; it doubles when something larger is sent
 # How memory is shared out (`fitting_budgets`).
 _USABLE = 0.8  # of the free memory; the rest is for workspaces of products and for what memory in pieces loses
-_MEMORIES = 3  # keys and values are moved from one memory to another, and a larger one is made beside both
+_MEMORIES = 3  # keys and values have up to twice the memory that they need, and move there from one half as large
 _LOGIT_BYTES = 2 + 3 * 4  # half precision as a product, float32 as logits, edited, log-probabilities
 _ENCODER_FACTOR = 16  # activations of a token in the encoder, in widths of the model
 
 Sessions = dict[str, ort.InferenceSession]  # by file name without suffix
-GRAPHS = ("encoder", "decoder_step", "arrange", "extend")
+GRAPHS = ("encoder", "decoder_step")
 
 
-class CudaState(KeyValueCache[CudaSlots]):
-    """The caches of a group of sentences on the device, and the bindings of the step graph to them."""
+class StepKey(NamedTuple):
+    """What a step's shapes and addresses follow from; equal keys run the same recording."""
 
-    def __init__(self, shape: CacheShape, beam_size: int, storage: CudaStorage) -> None:
-        super().__init__(
-            partial(CudaSlots, shape, storage),
-            beam_size,
-            masked=storage.masked,
-            steps_between_compactions=_STEPS_BETWEEN_COMPACTIONS,
-        )
-        # By number of sentences, where self-attention and cross-attention lie, and C; least recently used first.
-        self.bindings: dict[tuple[int, SlotAddress, SlotAddress, int], _CudaBinding] = {}
+    num_slots: int  # B
+    beam_size: int  # K
+    num_candidates: int
+    own: tuple[int, int, int]  # columns, address and capacity of self-attention's keys and values
+    cross: tuple[int, int, int]
+    sent: int  # addresses of the blocks
+    received: int
 
 
 class CudaRunner:
@@ -78,9 +75,14 @@ class CudaRunner:
         device: Device,
         *,
         records: bool = False,
-        storage: CudaStorage | None = None,
+        masked: np.floating[Any] = HALF_MASKED,
     ) -> None:
-        """Take the open sessions of `GRAPHS`, which with `records` can record steps and replay them (CUDA graphs)."""
+        """Take the open sessions of `GRAPHS`.
+
+        Args:
+            records: whether to record steps and replay them (CUDA graphs), which the session of the step must allow.
+            masked: what masks a key, of the type of keys and values.
+        """
         check_limits(bundle)
         self._bundle = bundle
         self._config = bundle.manifest.config
@@ -88,23 +90,28 @@ class CudaRunner:
         self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(self._config)
         self._max_target_tokens = bundle.manifest.decoding.max_target_tokens
         self.cache_shape = CacheShape.of(self._config)
+        self._device, self._masked, self._records = device, masked, records
         self._encoder, self._decoder = sessions["encoder"], StepGraph.of(sessions["decoder_step"])
-        self.storage = storage or CudaStorage(device, sessions["arrange"], sessions["extend"])
-        self._device = device
-        self._records = records
-        self._num_recorded = 0
+        if "new_columns" not in {value.name for value in self._decoder.session.get_inputs()}:
+            raise BundleError(
+                f"{bundle.directory} has {GPU_PRECISION} graphs of an older export; "
+                f"`python -m export {bundle.directory} OTHER --precision {GPU_PRECISION}` draws them again"
+            )
+        self._blocks: dict[str, Block] = {}
+        self._steps: dict[StepKey, _BoundStep] = {}  # least recently used first
+        self._is_encoding = False  # whether the encoder's inputs may still be on their way
 
     @classmethod
     def open(cls, spec: EngineSpec) -> Self:
         """Return the runner of an engine process, or raise DeviceError or BundleError."""
         require_cuda()
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-        paths = graph_paths(bundle, spec.precision)
+        paths, device = graph_paths(bundle, spec.precision), CudaDevice()
         sessions = {
-            name: open_on_cuda(path, cuda_graphs=spec.cuda_graphs and name == "decoder_step")
+            name: open_on_cuda(path, device.stream, cuda_graphs=spec.cuda_graphs and name == "decoder_step")
             for name, path in paths.items()
         }
-        return cls(bundle, sessions, "cuda", records=spec.cuda_graphs)
+        return cls(bundle, sessions, device, records=spec.cuda_graphs)
 
     def score(self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
         """Raise BundleError: there is no scorer for a GPU."""
@@ -120,137 +127,164 @@ class CudaRunner:
 
     def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> CudaState:
         """Return a state whose sentences may use all tokens: a GPU's products are large enough for them."""
-        return CudaState(self.cache_shape, beam_size, self.storage)
+        return CudaState(self.cache_shape, beam_size, self._device, self._masked)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CudaEncoded:
         source_ids, lengths = pad(sources, _SOURCE_COLUMNS)
-        binding = self._encoder.io_binding()
+        given: Arrays = {"source_ids": source_ids, "source_lengths": lengths}
+        layout = Layout({name: (array.shape, array.dtype) for name, array in given.items()})
         with explained():
-            binding.bind_cpu_input("source_ids", source_ids)
-            binding.bind_cpu_input("source_lengths", lengths)
-            binding.bind_output("cross", self._device, 0)
-            self._encoder.run_with_iobinding(binding)
+            if self._is_encoding:  # the last inputs must have arrived before they are written over
+                self._device.wait()
+            block = self._block("encoder", layout.size)
+            for name, view in layout.views(block.host).items():
+                view[:] = given[name]
+            self._device.send(block, layout.size)
+            self._is_encoding = True
+            binding = self._encoder.io_binding()
+            layout.bind(binding.bind_input, block, self._device.name)
+            binding.bind_output("cross", self._device.name, 0)
+            self._encoder.run_with_iobinding(binding, _options())
             return CudaEncoded(binding.get_outputs()[0], lengths, source_ids.shape[1])
 
     def decode_step(
         self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
-        state.prepare()
-        width = min(num_candidates, state.beam_size * self._num_logits)
         with explained():
-            binding = self._binding(state, width)
-            if edits is not None or binding.is_edited:
-                binding.edit(edits, self._num_logits)
-            best, ids, check = binding.run(tokens, scores, state)
+            state.prepare()
+            step = self._step(state, min(num_candidates, state.beam_size * self._num_logits))
+            slots = state.slots
+            options = step.options
+            if edits is not None:
+                self._edit(step, edits, slots)
+                options = step.edited_options
+            elif step.is_edited:
+                self._edit(step, NO_EDITS, slots)
+            state.write(step.given)
+            for name, values in (("tokens", tokens), ("scores", scores[:, :, None])):
+                step.given[name][:] = 0  # in slots without a sentence, too: steps of all shapes share the block
+                step.given[name][slots] = values
+            self._device.send(step.sent, step.sent_bytes)
+            self._decoder.session.run_with_iobinding(step.binding, options)
+            self._device.fetch(step.received, step.received_bytes)
+            self._device.wait()
+            self._is_encoding = False
+        best, ids, check = (step.found[name][slots] for name in ("candidate_scores", "candidate_ids", "check"))
         parents, found = np.divmod(ids, self._num_logits)
         return Candidates(best, found, parents, check)
 
-    def _binding(self, state: CudaState, width: int) -> "_CudaBinding":
-        """Return the binding for where the keys and values lie, after they are brought into order."""
-        own, cross, bindings = state.own, state.cross, state.bindings
-        num_slots = max(own.settle(state.num_sentences), cross.settle(state.num_sentences))
-        key = (num_slots, own.address, cross.address, width)
-        binding = bindings.pop(key, None)
-        if binding is None:
-            # Memories of other generations may be freed, and no key asks for them again.
-            generations = own.generation, cross.generation
-            for old in [old for old in bindings if (old[1].generation, old[2].generation) != generations]:
-                del bindings[old]
-            options = None
-            if self._records:  # each binding's step is recorded under a number of its own; -1 when there are too many
-                self._num_recorded += 1
-                number = self._num_recorded if self._num_recorded <= _MAX_RECORDED else -1
-                options = _recorded_as(number)
-            binding = _CudaBinding(self._decoder, state, (num_slots, width), self.storage, options)
-        bindings[key] = binding
-        if len(bindings) > _MAX_BINDINGS:
-            del bindings[next(iter(bindings))]
-        return binding
+    def _block(self, name: str, size: int) -> Block:
+        """Return a block of at least this size, which keeps its address unless it has to grow."""
+        block = self._blocks.get(name)
+        if block is None or block.device.size < size:
+            self._blocks.pop(name, None)
+            block = self._device.block(max(_BLOCK_BYTES, 1 << (size - 1).bit_length()))
+            self._blocks[name] = block
+        return block
 
+    def _step(self, state: CudaState, num_candidates: int) -> "_BoundStep":
+        """Return the step of this shape, bound where keys and values lie now."""
+        shapes = state.step_inputs()
+        B, K = state.num_slots, state.beam_size
+        sent_layout = Layout({"tokens": ((B, K), np.int64), "scores": ((B, K, 1), np.float32), **shapes})
+        received_layout = Layout(
+            {
+                "candidate_scores": ((B, num_candidates), np.float32),
+                "candidate_ids": ((B, num_candidates), np.int64),
+                "check": ((B,), np.float32),
+            }
+        )
+        sent, received = self._block("sent", sent_layout.size), self._block("received", received_layout.size)
+        own, cross = ((slots.num_columns, slots.address, slots.capacity) for slots in (state.own, state.cross))
+        key = StepKey(B, K, num_candidates, own, cross, sent.device.address, received.device.address)
+        step = self._steps.pop(key, None)
+        if step is None:
+            if len(self._steps) == _MAX_SHAPES:
+                self._forget_steps()
+            step = self._bind(state, key, (sent, sent_layout), (received, received_layout))
+        self._steps[key] = step
+        return step
 
-class _CudaBinding:
-    """The memory that the step graph reads and writes; its addresses never change, as a recorded step demands."""
-
-    def __init__(
-        self,
-        decoder: StepGraph,
-        state: CudaState,
-        sizes: tuple[int, int],
-        storage: CudaStorage,
-        options: ort.RunOptions | None,
-    ) -> None:
-        (B, width), K = sizes, state.beam_size
-        device, dtype = storage.device, storage.dtype
-        self._decoder, self._options = decoder, options
-        self._io = decoder.session.io_binding()
-        self._host: dict[str, npt.NDArray[Any]] = {  # what is sent, by name
-            "tokens": np.zeros((B, K), np.int64),
-            "scores": np.zeros((B, K, 1), np.float32),
-            "past_lengths": np.zeros((B, 1), np.int64),
-            "columns": np.zeros(B, np.int64),
-            "source_lengths": np.ones(B, np.int32),
-            "self_mask": np.zeros((B, 1, K, state.own.address.num_columns), dtype),
-        }
-        self._sent = {name: on_device(array, device) for name, array in self._host.items()}
-        self._constants = {
-            "num_candidates": on_device(np.array([width], np.int64), "cpu"),  # TopK reads it on the host
-        }
-        for name, value in (*self._sent.items(), *self._constants.items()):
-            self._io.bind_ortvalue_input(name, value)
+    def _bind(
+        self, state: CudaState, key: StepKey, sent: tuple[Block, Layout], received: tuple[Block, Layout]
+    ) -> "_BoundStep":
+        binding, device = self._decoder.session.io_binding(), self._device.name
+        sent[1].bind(binding.bind_input, sent[0], device)
+        received[1].bind(binding.bind_output, received[0], device)
+        num_candidates = on_device(np.array([key.num_candidates], np.int64), "cpu")  # TopK and Slice read it there
+        binding.bind_ortvalue_input("num_candidates", num_candidates)
         for kind, slots in (("cross", state.cross), ("self", state.own)):
-            shape = [B, slots.shape.num_heads, slots.address.num_columns, slots.shape.d_head]
-            for name, address in zip(layer_names(kind, slots.shape.num_layers), slots.addresses(), strict=True):
-                self._io.bind_input(name, device, 0, dtype, shape, address)
+            shape = [key.num_slots, self.cache_shape.num_heads, slots.num_columns, self.cache_shape.d_head]
+            for name, address in zip(layer_names(kind, self.cache_shape.num_layers), slots.addresses(), strict=True):
+                binding.bind_input(name, device, 0, self._masked.dtype, shape, address)
                 if kind == "self":
-                    self._io.bind_output(f"{name}_out", device, 0, dtype, shape, address)
-        self.is_edited = False
-        self._device = device
-        self._bind_edits(NO_EDITS, 0)
-        self._received = {
-            "candidate_scores": on_device(np.zeros((B, width), np.float32), device),
-            "candidate_ids": on_device(np.zeros((B, width), np.int64), device),
-            "check": on_device(np.zeros(B, np.float32), device),
-        }
-        for name, value in self._received.items():
-            self._io.bind_ortvalue_output(name, value)
+                    binding.bind_output(f"{name}_out", device, 0, self._masked.dtype, shape, address)
+        number = len(self._steps) + 1
+        step = _BoundStep(
+            binding=binding,
+            num_candidates=num_candidates,
+            sent=sent[0],
+            sent_bytes=sent[1].size,
+            given=sent[1].views(sent[0].host),
+            received=received[0],
+            received_bytes=received[1].size,
+            found=received[1].views(received[0].host),
+            options=_options(number) if self._records else _options(),
+            # Other memory and sizes than those of the record: edited steps are run, not replayed.
+            edited_options=_options(-1) if self._records else _options(),
+        )
+        self._edit(step, NO_EDITS, state.slots)
+        return step
 
-    def edit(self, edits: Edits | None, num_logits: int) -> None:
-        """Have the next steps change these logits, until other ones are given."""
-        self.is_edited = edits is not None
-        self._bind_edits(edits or NO_EDITS, num_logits)
+    def _edit(self, step: "_BoundStep", edits: Edits, slots: Ints) -> None:
+        """Have a step change these logits, whose rows are those of sentences."""
+        rows = slots[edits.rows // step.beam_size] * step.beam_size + edits.rows % step.beam_size
+        given = self._decoder.edit_inputs(edits._replace(rows=rows), self._num_logits)
+        layout = Layout({name: (array.shape, array.dtype) for name, array in given.items()})
+        block = self._block("edits", layout.size)
+        for name, view in layout.views(block.host).items():
+            view[:] = given[name]
+        self._device.send(block, layout.size)
+        layout.bind(step.binding.bind_input, block, self._device.name)
+        step.is_edited = len(edits.rows) > 0
 
-    def _bind_edits(self, edits: Edits, num_logits: int) -> None:
-        arrays = self._decoder.edit_inputs(edits, num_logits)
-        self._edits = {name: on_device(array, self._device) for name, array in arrays.items()}
-        for name, value in self._edits.items():
-            self._io.bind_ortvalue_input(name, value)
-
-    def run(self, tokens: Ints, scores: Floats, state: CudaState) -> list[npt.NDArray[Any]]:
-        """Run one step and return scores, ids and check of the sentences that there are."""
-        values = {
-            "tokens": tokens,
-            "scores": scores[:, :, None],
-            "past_lengths": state.past_lengths,
-            "columns": state.columns,
-            "source_lengths": state.source_lengths,
-            "self_mask": state.mask,
-        }
-        for name, value in values.items():
-            array = self._host[name]
-            array[: state.num_sentences] = value
-            # Slots without a sentence begin again and again at their first column.
-            array[state.num_sentences :] = 1 if name == "source_lengths" else 0
-            self._sent[name].update_inplace(array)
-        # Other memory and sizes than those of the record: edited steps are run, not replayed.
-        options = _recorded_as(-1) if self.is_edited and self._options is not None else self._options
-        self._decoder.session.run_with_iobinding(self._io, options)
-        return [value.numpy()[: state.num_sentences] for value in self._received.values()]
+    def _forget_steps(self) -> None:
+        """Give up all shapes, and with them what is recorded, which only a session's end gives back."""
+        self._steps.clear()
+        if self._records:
+            assert isinstance(self._device, CudaDevice)
+            del self._decoder  # before its successor is made
+            path = graph_paths(self._bundle)["decoder_step"]
+            self._decoder = StepGraph.of(open_on_cuda(path, self._device.stream, cuda_graphs=True))
 
 
-def _recorded_as(number: int) -> ort.RunOptions:
-    """Return how to run a step that is recorded under this number, or with -1 not recorded."""
+@dataclass(slots=True, kw_only=True)
+class _BoundStep:
+    """The step graph with the addresses of what it reads and writes, which never change."""
+
+    binding: Any
+    num_candidates: ort.OrtValue  # kept: ONNX Runtime holds its address
+    sent: Block
+    sent_bytes: int
+    given: Arrays  # what is sent, by name
+    received: Block
+    received_bytes: int
+    found: Arrays  # likewise
+    options: ort.RunOptions
+    edited_options: ort.RunOptions
+    is_edited: bool = False
+
+    @property
+    def beam_size(self) -> int:
+        return int(self.given["tokens"].shape[1])
+
+
+def _options(graph_id: int | None = None) -> ort.RunOptions:
+    """Return how to run a graph: without waiting for it, and recorded under a number, or with -1 not recorded."""
     options = ort.RunOptions()
-    options.add_run_config_entry("gpu_graph_id", str(number))
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph_id is not None:
+        options.add_run_config_entry("gpu_graph_id", str(graph_id))
     return options
 
 

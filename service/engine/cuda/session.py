@@ -68,8 +68,8 @@ def _problem_of_card() -> str:
     return ""
 
 
-def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None = None) -> Any:
-    """Return a session that runs all of a graph on the GPU, or raise DeviceError."""
+def open_on_cuda(graph: Path, stream: int, *, cuda_graphs: bool = False, profile: Path | None = None) -> Any:
+    """Return a session that runs all of a graph on the GPU, in this stream of CUDA, or raise DeviceError."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
@@ -81,6 +81,7 @@ def open_on_cuda(graph: Path, *, cuda_graphs: bool = False, profile: Path | None
     cuda = {
         "device_id": "0",  # CUDA_VISIBLE_DEVICES says which that is
         "arena_extend_strategy": "kSameAsRequested",  # the budgets count on what is free
+        "user_compute_stream": str(stream),
         "use_tf32": "0",
         "sdpa_kernel": str(_ATTENTION),
         "enable_cuda_graph": "1" if cuda_graphs else "0",

@@ -1,181 +1,195 @@
-"""Slots on a device hold what slots in this process hold, whatever is moved, squeezed, resized and filled."""
+"""Slots in one memory hold what arrays of their own hold, whatever is moved, widened, narrowed, filled and cleared."""
 
 import ctypes
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto
+from hypothesis import given
+from hypothesis import strategies as st
 
-from export.builder import WeightFile, save_graphs
-from export.cuda import arrange_graph
-from service.engine.cpu.cache import CpuEncoded, CpuSlots
-from service.engine.cpu.session import open_session
-from service.engine.cuda.cache import CudaEncoded, CudaSlots, CudaStorage
+from service.engine.cuda.cache import CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
+from service.engine.cuda.memory import HostDevice, Layout, Pitched
 from service.engine.key_value_cache import MASKED, CacheShape
-from tests.fakes.tiny_model import tiny_config
 
-CONFIG = tiny_config()
-SHAPE = CacheShape.of(CONFIG)
-COLUMNS = 16
+SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=4)
+ARRAYS = 2 * SHAPE.num_layers
+BEAM = 4
 
 Array = npt.NDArray[np.float32]
 
 
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> CudaStorage:
-    directory: Path = tmp_path_factory.mktemp("graphs")
-    weights = WeightFile()
-    graphs = {
-        "arrange.onnx": arrange_graph(CONFIG, TensorProto.FLOAT, weights),
-        "extend.onnx": arrange_graph(CONFIG, TensorProto.FLOAT, weights, extends=True),
-    }
-    save_graphs(graphs, directory)
-    arrange, extend = (open_session(directory / name, 1) for name in graphs)
-    return CudaStorage("cpu", arrange, extend, dtype=np.float32, masked=MASKED)
-
-
-class Pair:
-    """Both kinds of slots, to which the same is done."""
-
-    def __init__(self, storage: CudaStorage) -> None:
-        self.here = CpuSlots(SHAPE, COLUMNS)
-        self.there = CudaSlots(SHAPE, storage, COLUMNS)
-        self.num_slots = 0
-        self.random = np.random.default_rng(7)
-
-    def append(self, lengths: Sequence[int]) -> None:
-        first, self.num_slots = self.num_slots, self.num_slots + len(lengths)
-        for slots in (self.here, self.there):
-            slots.resize(first, self.num_slots, slots.num_columns)
-        shape = (2 * SHAPE.num_layers, len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
-        arrays = self.random.normal(size=shape).astype(np.float32)
-        sizes = np.array(lengths, np.int32)
-        self.here.fill(first, CpuEncoded(list(arrays), sizes), range(len(lengths)))
-        memory = ort.OrtValue.ortvalue_from_numpy(arrays, "cpu", 0)
-        self.there.fill(first, CudaEncoded(memory, sizes, max(lengths)), range(len(lengths)))
-
-    def write(self, slot: int) -> None:
-        """What a step does: new numbers in some columns of every array."""
-        self.there.settle(self.num_slots)
-        numbers = self.random.normal(size=(2 * SHAPE.num_layers, SHAPE.num_heads, 3, SHAPE.d_head)).astype(np.float32)
-        for array, values in zip(self.here.views(self.num_slots), numbers, strict=True):
-            array[slot, :, :3] = values
-        for array, values in zip(self.arrays_there(), numbers, strict=True):
-            array[slot, :, :3] = values
-
-    def arrays_there(self) -> list[Array]:
-        shape = (self.num_slots, SHAPE.num_heads, self.there.address.num_columns, SHAPE.d_head)
-        return [_at(address, shape) for address in self.there.addresses()]
-
-    def both(self, method: str, *arguments: object) -> None:
-        for slots in (self.here, self.there):
-            getattr(slots, method)(*arguments)
-
-    def assert_same(self, columns: Sequence[int]) -> None:
-        """The first columns of each slot are the same; the others are finite."""
-        assert self.there.settle(self.num_slots) >= self.num_slots
-        for one, other in zip(self.here.views(self.num_slots), self.arrays_there(), strict=True):
-            assert np.isfinite(other).all()
-            for slot, width in enumerate(columns):
-                assert np.array_equal(one[slot, :, :width], other[slot, :, :width])
-
-
-def _at(address: int, shape: tuple[int, ...]) -> Array:
+def array_at(address: int, shape: tuple[int, ...]) -> Array:
+    """Return memory as an array that shares it."""
     size = int(np.prod(shape))
     return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (size,)).reshape(shape)
 
 
-def test_a_cleared_slot_holds_zeros_in_both_memories(storage):
-    pair = Pair(storage)
-    pair.append([16, 16])
-    for array in pair.arrays_there():
-        array[1] = np.nan
-
-    pair.both("clear", 1)
-    pair.assert_same([16, 16])
-    pair.there.resize(2, 40, COLUMNS)  # moved twice: what was poisoned is written over
-    pair.both("resize", 2, 2, 32)
-
-    pair.assert_same([16, 16])
-    assert all((array[1] == 0).all() for array in pair.arrays_there())
+def views(slots: SlotMemory, num_slots: int) -> list[Array]:
+    shape = (num_slots, SHAPE.num_heads, slots.num_columns, SHAPE.d_head)
+    return [array_at(address, shape) for address in slots.addresses()]
 
 
-def load(pair: Pair, num_sentences: int) -> None:
-    for _ in range(num_sentences // 20):
-        pair.append([16] * 20)
-    pair.both("resize", num_sentences, num_sentences, 2 * COLUMNS)
-    pair.there.settle(num_sentences)
-
-
-def leave(pair: Pair, num_left: int) -> None:
-    """Sentences in front end, and the last one moves to their place."""
-    while pair.num_slots > num_left:
-        pair.num_slots -= 1
-        pair.both("move", pair.num_slots, pair.num_slots % num_left, 16)
-
-
-def test_memory_that_is_held_counts_as_growth_however_few_slots_are_laid_out(storage):
-    pair = Pair(storage)
-    load(pair, 400)
-
-    leave(pair, 3)
-    pair.there.settle(3)
-
-    assert pair.there.address.capacity < 8
-    assert pair.there.has_grown
-
-
-def test_a_load_that_comes_and_goes_allocates_nothing_new(storage):
-    pair = Pair(storage)
-    load(pair, 400)
-    pair.there.clear(0)
-    pair.there.settle(400)  # both memories are large now
-    generation = pair.there.generation
-
-    for _ in range(3):
-        for num_left in (200, 80, 20, 4):
-            leave(pair, num_left)
-            pair.there.settle(num_left)
-        pair.both("resize", 4, 4, 2 * COLUMNS)
-        while pair.num_slots < 400:
-            pair.append([16] * 20)
-
-    assert pair.there.generation == generation
+def encoded(lengths: Sequence[int], random: np.random.Generator) -> CudaEncoded:
+    shape = (ARRAYS, len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
+    memory = ort.OrtValue.ortvalue_from_numpy(random.normal(size=shape).astype(np.float32), "cpu", 0)
+    return CudaEncoded(memory, np.array(lengths, np.int32), max(lengths))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_sequence_leaves_both_the_same(storage, seed):
-    random, pair, widths = np.random.default_rng(seed), Pair(storage), list[int]()
+def test_slots_keep_what_they_hold_whatever_moves(seed):
+    random, slots = np.random.default_rng(seed), SlotMemory(SHAPE, HostDevice(), 4, 64)
+    expected: list[Array] = []  # of each slot: [A, H, C, d], as far as it was written
     for _ in range(60):
-        match int(random.integers(0, 5)) if pair.num_slots else 0:
+        match int(random.integers(0, 5)) if expected else 0:
             case 0:
-                lengths = random.integers(
-                    1, min(COLUMNS, pair.here.num_columns) + 1, int(random.integers(1, 6))
-                ).tolist()
-                pair.append(lengths)
-                widths += lengths
+                lengths = random.integers(1, 33, int(random.integers(1, 6))).tolist()
+                batch, first = encoded(lengths, random), len(expected)
+                slots.fit(first + len(lengths), slots.num_columns, first)
+                for index, length in enumerate(lengths):
+                    slots.fill(first + index, batch, index)
+                    expected.append(batch.memory.numpy()[:, index, :, :length].copy())  # shares its memory
             case 1:
-                index, last = int(random.integers(pair.num_slots)), pair.num_slots - 1
-                if index != last:
-                    pair.both("move", last, index, widths[last])
-                    widths[index] = widths[last]
-                widths.pop()
-                pair.num_slots = last
+                source, target = random.integers(0, len(expected), 2).tolist()
+                if source != target:
+                    slots.move(source, target)
+                    expected[target] = expected[source].copy()
             case 2:
-                slot = int(random.integers(pair.num_slots))
-                kept = np.flatnonzero(random.random(widths[slot]) < 0.7)
-                if kept.size:
-                    pair.both("keep_columns", slot, kept)
-                    widths[slot] = kept.size
+                slot = int(random.integers(len(expected)))
+                slots.clear(slot)
+                expected[slot] = np.zeros((ARRAYS, SHAPE.num_heads, slots.num_columns, SHAPE.d_head), np.float32)
             case 3:
-                columns = int(random.choice([16, 32, 48]))
-                pair.both("resize", pair.num_slots, pair.num_slots, columns)
+                columns = int(random.choice([32, 64, 128, 192, 256]))
+                slots.fit(len(expected), columns, len(expected))
+                expected = [array[:, :, :columns] for array in expected]
             case _:
-                slot = int(random.integers(pair.num_slots))
-                pair.write(slot)
-                widths[slot] = max(widths[slot], 3)
-        pair.assert_same(widths)
+                slot = int(random.integers(len(expected)))
+                numbers = random.normal(size=(ARRAYS, SHAPE.num_heads, 3, SHAPE.d_head)).astype(np.float32)
+                expected[slot] = np.concatenate([numbers, expected[slot][:, :, 3:]], axis=2)
+                for array, values in zip(views(slots, len(expected)), numbers, strict=True):
+                    array[slot, :, :3] = values
+        for number, array in enumerate(views(slots, len(expected))):
+            assert np.isfinite(array).all()
+            for slot, wanted in enumerate(expected):
+                assert np.array_equal(array[slot, :, : wanted.shape[2]], wanted[number])
+
+
+def test_slots_of_any_columns_begin_at_the_same_addresses():
+    slots = SlotMemory(SHAPE, HostDevice(), 4, 64)
+    slots.fit(16, 64, 0)
+    addresses = slots.addresses()
+
+    for columns in (128, 192, 64):
+        slots.fit(16, columns, 16)
+
+        assert slots.addresses() == addresses
+
+
+def state_of(num_sentences: int) -> CudaState:
+    state = CudaState(SHAPE, BEAM, HostDevice(), MASKED)
+    state.append(encoded([5] * num_sentences, np.random.default_rng(1)), range(num_sentences))
+    return state
+
+
+def written(state: CudaState) -> dict[str, npt.NDArray[np.generic]]:
+    """What the next step is told."""
+    state.prepare()
+    layout = Layout(state.step_inputs())
+    arrays = layout.views(np.full(layout.size, 255, np.uint8))
+    state.write(arrays)
+    return arrays
+
+
+def step(state: CudaState, random: np.random.Generator) -> npt.NDArray[np.generic]:
+    columns = written(state)["new_columns"][state.slots, 0, :, 2]
+    state.advance(random.integers(0, BEAM, (state.num_sentences, BEAM)))
+    return columns
+
+
+def test_a_slot_that_is_freed_is_the_next_ones_and_nothing_else_moves():
+    state = state_of(6)
+    slots = state.slots.tolist()
+
+    state.remove(1)
+    state.append(encoded([7], np.random.default_rng(2)), [0])
+
+    assert state.slots.tolist() == [slots[0], slots[5], *slots[2:5], slots[1]]
+
+
+def test_columns_that_no_hypothesis_attends_to_are_written_again():
+    """One ancestor survives every step, so that each one leaves K - 1 columns free."""
+    state = state_of(3)
+
+    for _ in range(200):
+        written(state)
+        state.advance(np.zeros((3, BEAM), np.int64))
+
+    assert state.own.num_columns == 256  # 200 ancestors and the K of a step, not 800 columns
+
+
+def test_no_step_writes_a_column_that_a_hypothesis_attends_to():
+    random, state = np.random.default_rng(3), state_of(5)
+
+    for _ in range(150):
+        before = state._used()
+        columns = step(state, random)
+        for sentence in range(5):
+            held = np.flatnonzero(before[sentence])
+            assert not set(columns[sentence].tolist()) & set(held.tolist())
+            assert len(set(columns[sentence].tolist())) == BEAM
+
+
+def test_sentences_that_remain_move_together_so_that_steps_become_small():
+    state = state_of(64)
+    assert state.num_slots == 64
+
+    for _ in range(61):
+        state.remove(0)
+    written(state)
+
+    assert state.num_slots == 4
+
+
+def test_slots_without_a_sentence_are_told_as_ones_that_begin():
+    state = state_of(6)
+    for _ in range(3):
+        step(state, np.random.default_rng(4))
+    state.remove(2)
+
+    arrays = written(state)
+
+    empty = sorted(set(range(8)) - set(state.slots.tolist()))
+    assert (arrays["past_lengths"][empty] == 0).all()
+    assert (arrays["source_lengths"][empty] == 1).all()
+    assert (arrays["new_columns"][empty, :, :, 2] == np.arange(BEAM)).all()
+
+
+def test_memory_that_a_large_load_took_counts_as_growth():
+    state = state_of(4)
+    assert not state.has_grown
+
+    state.append(encoded([30] * 600, np.random.default_rng(5)), range(600))
+
+    assert state.has_grown
+
+
+@given(st.integers(1, 5_000))
+def test_buckets_hold_what_is_asked_for_and_twice_that_at_most(number):
+    for bucket in (slot_bucket(number), column_bucket(number)):
+        assert number <= bucket < max(2 * number, 65)
+    assert slot_bucket(slot_bucket(number)) == slot_bucket(number)
+    assert (3 << 12) % column_bucket(min(number, 4_096)) == 0
+
+
+def test_copies_move_rows_between_memories_of_other_pitch():
+    device = HostDevice()
+    source, target = device.allocate(2 * 5 * 8), device.allocate(2 * 3 * 16)
+    array_at(source.address, (20,))[:] = np.arange(20)
+
+    device.copy(Pitched(source.address, 8, 5), Pitched(target.address, 16, 3), (8, 3, 2))
+
+    moved = array_at(target.address, (2, 3, 4))
+    assert moved[:, :, :2].tolist() == [[[0, 1], [2, 3], [4, 5]], [[10, 11], [12, 13], [14, 15]]]
+    assert not moved[:, :, 2:].any()

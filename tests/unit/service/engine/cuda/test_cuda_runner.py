@@ -1,4 +1,4 @@
-"""How much a GPU's memory lets run at once, and how large its batches are."""
+"""How much a GPU's memory lets run at once."""
 
 from functools import partial
 
@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.config import ModelConfig
-from service.engine.cuda.cache import bucket
 from service.engine.cuda.runner import fitting_budgets
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 
@@ -32,11 +31,3 @@ def test_what_the_budgets_allow_fits_into_the_free_memory(free):
 
     taken = config.max_rows * 3 * ROW_BYTES + config.max_source_tokens * 3 * COLUMN_BYTES
     assert 0.3 * free < taken + config.encoder_run_tokens * COLUMN_BYTES <= free
-
-
-@given(st.integers(1, 5_000))
-def test_a_bucket_holds_its_slots_and_wastes_an_eighth_at_most(num_slots):
-    size = bucket(num_slots)
-
-    assert num_slots <= size <= max(num_slots + 3, num_slots * 9 / 8)
-    assert bucket(size) == size
