@@ -1,4 +1,4 @@
-"""XLIFF 1.2 and 2: sources without a translation get a target with the state "translated"."""
+"""XLIFF 1.2 and 2: sources without a translation get a target, with the state "translated" where it is one."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
 from service.documents.xml_tree import Element, read_elements
-from service.records import TextFormat, Translation
+from service.records import TextFormat, Translation, WarningKind
 
 _TO_DO = ("new", "needs-translation", "initial")  # states of targets that are written over
+_UNTRANSLATED = frozenset({WarningKind.NOT_TRANSLATED, WarningKind.EMPTY, WarningKind.COPIED})
 _TAG = re.compile(r"<[^>]*>")
 
 
@@ -67,7 +68,8 @@ def _write(
     slots: list[Slot] = []
     for pair, unit, translation in zip(pairs, units, translations, strict=True):
         if translation.error is None:
-            slots += _slots(text, pair, text_of(unit, translation))
+            is_translated = _UNTRANSLATED.isdisjoint(warning.kind for warning in translation.warnings)
+            slots += _slots(text, pair, text_of(unit, translation), is_translated=is_translated)
     if slots and language:
         name, attribute = ("file", "target-language") if pairs[0].segment is None else ("xliff", "trgLang")
         for element in elements:
@@ -76,16 +78,16 @@ def _write(
     return Written(filled(text, sorted(slots)))
 
 
-def _slots(text: str, pair: _Pair, translation: str) -> Iterator[Slot]:
+def _slots(text: str, pair: _Pair, translation: str, *, is_translated: bool) -> Iterator[Slot]:
     """Yield what is written of a pair: its target and, in XLIFF 2, the state of the segment."""
     source, target, segment = pair
     tag = f"<{source.prefix}target>"
     if target is not None:
         tag = text[target.begin : target.content].replace("/>", ">")
     if segment is None:
-        tag = _tag_with(tag, "state", "translated")
+        tag = _tag_with(tag, "state", "translated" if is_translated else "needs-translation")
     else:
-        yield _with_attribute(text, segment, "state", "translated")
+        yield _with_attribute(text, segment, "state", "translated" if is_translated else "initial")
     written = f"{tag}{translation}</{source.prefix}target>"
     if target is not None:
         yield Slot(target.begin, target.end, written)

@@ -17,6 +17,8 @@ from service.text.scripts import foreign_runs, letters, scripts_of
 
 Fault: TypeAlias = tuple[WarningKind, str]  # with a message for people, without text of the segment
 
+EMPTY: Fault = (WarningKind.EMPTY, "there is no translation; the source stands in its place")
+
 # A translation is too long beyond factor x source + more, and too short below factor x source - less.
 _LONGEST_CHARACTERS = 1.6, 16
 _SHORTEST_CHARACTERS = 0.6, 12
@@ -76,8 +78,10 @@ def faults(
     found: list[Fault] = []
     if finish_reason is FinishReason.LENGTH:
         found.append((WarningKind.TRUNCATED, f"the translation was cut at its longest length, {target_tokens} tokens"))
+    if is_empty(source, target, kept):
+        return [*found, EMPTY]
     if not target or target.isspace():
-        return [*found, (WarningKind.EMPTY, "there is no translation")] if _WORD.search(source) else found
+        return found
     words = target.split()
     word_set = set(words)
     if _may_loop(words, word_set) and _loops(source, target):
@@ -106,6 +110,13 @@ def faults(
     if coverage is not None and coverage < LEAST_COVERAGE:
         found.append((WarningKind.LOW_COVERAGE, f"only {coverage:.0%} of the source's words have a counterpart"))
     return found
+
+
+def is_empty(source: str, target: str, kept: Sequence[str] = ()) -> bool:
+    """Whether a source has words, and its translation nothing but punctuation and what is kept."""
+    if kept:
+        source, target = _without(source, kept), _without(target, kept)
+    return _WORD.search(target) is None and _WORD.search(source) is not None
 
 
 def coverage(source: str, links: Sequence[Link]) -> float:

@@ -217,3 +217,17 @@ _WORD = rf"(?:[A-Z]?[^\W\d_A-Z]{{1,99}}+(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++
 _PLAIN = rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
 
 SPANS = re.compile(rf"{_PLAIN}|({'|'.join(KINDS.values())})|\w++")  # group 1: a span
+
+_CHOICE = re.compile(r"\{\s*+\w++\s*+,\s*+(?:plural|selectordinal|select|choice)\b")
+
+
+def has_branches(span: str) -> bool:
+    """Whether a span is an ICU message whose branches have words, which nobody translates."""
+    if "{" not in span or not _CHOICE.search(span):
+        return False
+    depth = 0
+    for character in span:  # branches, and those of messages in them, are every second pair of braces
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth > 0 and depth % 2 == 0 and character.isalpha():
+            return True
+    return False

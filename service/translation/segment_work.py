@@ -16,14 +16,16 @@ from service.engine.job import SearchParams
 from service.errors import InternalError
 from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
 from service.registry.model_info import untranslated
-from service.text.anchors import mover_to_written
+from service.text.anchors import moved, mover_to_written
 from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
-from service.text.guard import Fault, coverage, faults
+from service.text.guard import EMPTY, Fault, coverage, faults, is_empty
 from service.text.nesting import is_well_formed
 from service.text.number_check import difference
 from service.text.numbers import numbers, written
+from service.text.patterns import has_branches
 from service.text.placement import place_tags
+from service.text.punctuation import as_in_source, eased
 from service.text.quality import estimate
 from service.text.retries import Attempt, better, safer
 from service.text.sentences import rewrap
@@ -64,6 +66,11 @@ class _Restored(NamedTuple):
     coverage: float | None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing."""
+        return any(kind is WarningKind.EMPTY for kind, _ in self.faults)
+
+    @property
     def attempt(self) -> Attempt:
         """What decides whether it is better than another one."""
         return Attempt(self.faults, self.hypotheses[0].score, self.coverage)
@@ -80,7 +87,13 @@ def translate_whole(text: str, index: int, settings: Settings, prefix: str = "")
     if isinstance(reply.result, InternalError):
         return SegmentOutcome(source_tokens=len(ids), error=reply.result)
     hypotheses = codec.decode(reply.result.hypotheses)
-    return SegmentOutcome(hypotheses=hypotheses, source_tokens=len(ids), row_steps=reply.row_steps)
+    empty = [is_empty(text, hypothesis.text) for hypothesis in hypotheses]
+    return SegmentOutcome(
+        hypotheses=tuple([replace(one, text=text) if no else one for one, no in zip(hypotheses, empty, strict=True)]),
+        warnings=(TextWarning(*EMPTY, Span(0, len(text))),) if empty[0] else (),
+        source_tokens=len(ids),
+        row_steps=reply.row_steps,
+    )
 
 
 def translate_segment(
@@ -99,11 +112,11 @@ def translate_segment(
     if uses:
         spans = tuple(sorted([*spans, *kept(uses)]))
     if not has_language(segment.text, spans):
-        return SegmentOutcome(hypotheses=(untranslated(segment.source),))
+        return SegmentOutcome(hypotheses=(untranslated(segment.source),), warnings=_of_branches(segment))
     inner: list[SegmentOutcome] = []
     if segment.tags and any(tag.parts for tag in segment.tags):
         segment, inner = yield from _with_translated_tags(segment, index, settings, escape)
-    tries = _Tries(segment, spans, uses, index, settings)
+    tries = _Tries(segment, _eased(segment, spans, settings), spans, uses, index, settings)
     best = yield from tries.first(spans)
     if tries.error is not None:
         outcome = SegmentOutcome(error=tries.error)
@@ -111,7 +124,7 @@ def translate_segment(
         outcome = _untouched(segment, uses)
     else:
         best = (yield from tries.safer(best)) if best.faults else best
-        outcome = _outcome(best, segment, settings, escape)
+        outcome = _outcome(best, segment, tries.kept, settings, escape)
     outcome.source_tokens, outcome.row_steps, outcome.retries = tries.source_tokens, tries.row_steps, tries.retries
     for one in inner:
         outcome.warnings += one.warnings
@@ -120,6 +133,26 @@ def translate_segment(
         outcome.row_steps += one.row_steps
         outcome.retries += one.retries
     return outcome
+
+
+def _eased(segment: Segment, spans: Sequence[Span], settings: Settings) -> Segment:
+    """Return the segment with the punctuation that the model reads best."""
+    text = eased(segment.text, spans, has_tags=bool(segment.tags))
+    if text == segment.text or any(tag.shown.end > len(text) for tag in segment.tags):
+        return segment
+    return (
+        segment
+        if settings.codec.alphabet.lacks(text) - settings.codec.alphabet.lacks(segment.text)
+        else (segment._replace(text=text))
+    )
+
+
+def _of_branches(segment: Segment) -> tuple[TextWarning, ...]:
+    """Return the warning of a segment with a message whose branches stay as they are."""
+    if not any(has_branches(segment.text[begin:end]) for begin, end in segment.spans):
+        return ()
+    message = "what stands in the branches of an ICU message is not translated"
+    return (TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),)
 
 
 def _untouched(segment: Segment, uses: Sequence[TermUse]) -> SegmentOutcome:
@@ -137,6 +170,7 @@ class _Tries:
     """The translations of one segment, one after the other, and what they cost."""
 
     segment: Segment
+    shown: Segment  # with its text as the model gets it
     spans: Sequence[Span]
     uses: tuple[TermUse, ...]
     index: int
@@ -156,14 +190,16 @@ class _Tries:
         self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})
     ) -> Rounds[_Restored | None]:
         """Return the translation of the first rung that keeps every span; with numbers as spans, pieces are no help."""
-        codec = self.settings.codec
-        for rung in rungs(self.segment, spans, codec.alphabet, codec.sentinels, forms):
+        codec, nothing = self.settings.codec, None
+        shown = self.segment if forms and "--" in self.segment.text else self.shown  # numbers behind dashes have moved
+        for rung in rungs(shown, spans, codec.alphabet, codec.sentinels, forms):
             if forms and rung.pieces and has_language(self.segment.text, spans):
                 break
             best = yield from self._try(rung, self.settings.params)
-            if best is not None or self.error is not None:
+            if self.error is not None or (best is not None and not (best.is_empty and spans)):
                 return best
-        return None
+            nothing = nothing or best
+        return nothing
 
     def safer(self, best: _Restored) -> Rounds[_Restored]:
         """Return what a second try makes of a translation with faults, if that is better: first its numbers."""
@@ -221,7 +257,10 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
         restored = rung.restore(hypothesis.text, own)
         if restored is None:
             continue
-        text, moved_links = restored.target, tuple(restored.moved(own)) if own else ()
+        text, source_move, target_move = as_in_source(
+            segment.text, restored.target, tries.spans, has_tags=bool(segment.tags), kept=tries.kept
+        )
+        moved_links = tuple(_within(moved(restored.moved(own), source_move, target_move), text)) if own else ()
         if uses:
             text, moved_links, own_uses = honour(uses, text, moved_links)
             best_uses = best_uses if hypotheses else own_uses
@@ -244,11 +283,15 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
     return _Restored(found, rung, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
 
 
-def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Callable[[str], str]) -> SegmentOutcome:
-    """Return the hypotheses with their tags, as they stand in the text."""
+def _outcome(
+    best: _Restored, segment: Segment, kept: Sequence[str], settings: Settings, escape: Callable[[str], str]
+) -> SegmentOutcome:
+    """Return the hypotheses with their tags, as they stand in the text; where one says nothing, the source does."""
     written = []
     for hypothesis, links in zip(best.hypotheses, best.links, strict=True):
-        if not segment.tags:
+        if is_empty(segment.text, hypothesis.text, kept):
+            text = segment.source
+        elif not segment.tags:
             text = escape(hypothesis.text)
         elif _is_wrapped(segment):
             text = rewrap(segment, hypothesis.text)
@@ -262,11 +305,16 @@ def _outcome(best: _Restored, segment: Segment, settings: Settings, escape: Call
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
     return SegmentOutcome(
         hypotheses=tuple(written),
-        warnings=tuple([TextWarning(kind, message, segment.span) for kind, message in noticed]),
+        warnings=(*(TextWarning(kind, message, segment.span) for kind, message in noticed), *_of_branches(segment)),
         quality=_quality(best, segment, settings),
         links=_written_links(best, segment, written[0].text, escape) if settings.wants_links else (),
         terms=tuple([use._replace(span=segment.origin(use.span)) for use in best.uses]),
     )
+
+
+def _within(links: Sequence[Link], text: str) -> list[Link]:
+    """Return the links whose words a translation still has."""
+    return [link for link in links if link.target.end <= len(text)]
 
 
 def _with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:

@@ -10,6 +10,7 @@ from service.records import Segmentation, Span, TextFormat, TranslatedSegment, T
 from service.registry.model_info import untranslated
 from service.text.document import Document, Part, Segment
 from service.text.markup import parse
+from service.text.patterns import has_branches
 from service.text.pieces import joined
 from service.text.pieces import split as split_at
 from service.text.restore import strip_outer
@@ -72,7 +73,9 @@ def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
             yield part
             continue
         spans = spans_of(part, alphabet)
-        if not has_language(part.text, spans):
+        if not part.tags and any(has_branches(part.text[begin:end]) for begin, end in spans):
+            yield part._replace(spans=spans)  # gets a warning, though it may be a message alone
+        elif not has_language(part.text, spans):
             yield from _stripped(_in_tags(part), alphabet)
         elif spans:
             before, inner, after = strip_outer(part._replace(spans=spans))

@@ -5,8 +5,17 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from service.documents import xliff
+from service.engine.job import FinishReason
 from service.errors import InternalError
-from service.records import TextFormat, Translation
+from service.records import (
+    Span,
+    TextFormat,
+    TextWarning,
+    TranslatedSegment,
+    TranslatedText,
+    Translation,
+    WarningKind,
+)
 from tests.fakes.shouting import echoed, shouted
 
 NAMESPACE = "urn:oasis:names:tc:xliff:document:"
@@ -145,6 +154,25 @@ def test_translations_that_are_the_sources_are_targets_too():
     source = file_1("<trans-unit><source>a</source></trans-unit>")
 
     assert '<target state="translated">a</target>' in echoed(xliff.read(source, "de")).text
+
+
+@pytest.mark.parametrize(
+    "kind", [WarningKind.NOT_TRANSLATED, WarningKind.EMPTY, WarningKind.COPIED, WarningKind.NUMBERS]
+)
+def test_a_target_that_is_no_translation_still_has_to_be_translated(kind):
+    segment = TranslatedSegment(
+        source=Span(0, 1), target=Span(0, 1), hypotheses=(), warnings=(TextWarning(kind, "", Span(0, 1)),)
+    )
+    hypothesis = TranslatedText(text="a", score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
+    translation = Translation(hypotheses=(hypothesis,), segments=(segment,))
+    is_translated = kind is WarningKind.NUMBERS
+
+    first = xliff.read(file_1("<trans-unit><source>a</source></trans-unit>")).write([translation]).text
+    second = xliff.read(file_2("<unit><segment><source>a</source></segment></unit>")).write([translation]).text
+
+    assert f'state="{"translated" if is_translated else "needs-translation"}"' in first
+    assert f'state="{"translated" if is_translated else "initial"}"' in second
+    assert len(xliff.read(first).units) == len(xliff.read(second).units) == (not is_translated)
 
 
 @pytest.mark.parametrize("source", ["<html/>", '<xliff version="3.0"/>', "<xliff/>"])

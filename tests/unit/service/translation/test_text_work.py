@@ -228,6 +228,7 @@ def without_last_digits(text: str) -> str:
         ("He sold 2.5 and 17 cars", "hE SOLD 2,5 AND 17 CARS"),
         ("It is at 5:30 pm", "iT IS AT 17:30"),
         ("On May 3rd, 2024 it ends", "oN 3. Mai 2024 IT ENDS"),
+        ("The cats -- 12,345 of them -- left", "tHE CATS -- 12.345 OF THEM -- LEFT"),
         ("<b>1,200</b> cats and 77 dogs", "<b>1.200</b> CATS AND 77 DOGS"),
     ],
 )
@@ -275,3 +276,51 @@ def test_numbers_in_terms_and_in_spans_are_no_difference():
     translation = translated("Our Model 3 costs {0} or $1,299", str, can_score=True, glossary=glossary)
 
     assert WarningKind.NUMBERS not in {warning.kind for warning in translation.warnings}
+
+
+@pytest.mark.parametrize("text", ["the", "a  b\nc", "Say <b>so</b> &amp; go", "Write to {name} now"])
+@pytest.mark.parametrize("nothing", ["", "  ", "...", " - "])
+@pytest.mark.parametrize("segmentation", Segmentation)
+def test_where_the_model_says_nothing_the_source_stands_with_a_warning(text, nothing, segmentation):
+    text_format = TextFormat.HTML if "<" in text else TextFormat.PLAIN
+
+    translation = translated(text, lambda _: nothing, text_format=text_format, segmentation=segmentation)
+
+    assert translation.text == text
+    assert {warning.kind for warning in translation.warnings} <= {WarningKind.EMPTY, WarningKind.NOT_TRANSLATED}
+    assert translation.warnings
+
+
+def test_where_one_stand_in_gives_nothing_but_the_span_another_is_tried():
+    translation = translated("Loading %d now", lambda text: "XA" if "XA" in text else text.lower())
+
+    assert (translation.text, translation.warnings) == ("loading %d now", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "expected"),
+    [
+        ("Save as...", "Speichern als", "Speichern als..."),
+        ("Buy {it}!!!", "kauf XA.", "kauf {it}!!!"),
+        ("He said so--", "Er sagte es -", "Er sagte es--"),
+    ],
+)
+def test_runs_of_punctuation_come_back_as_they_were(text, said, expected):
+    assert translated(text, lambda _: said).text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_untranslated"),
+    [
+        ("{n, plural, one {# cat} other {# cats}}", True),
+        ("You have {n, plural, =0 {no cats} other {{n} cats}} here", True),
+        ("{who, select, female {sie} other {{name}}} is here", True),
+        ("{n, plural, one {1} other {#}} is here", False),
+        ("{n, number, integer} of {total} is here", False),
+    ],
+)
+def test_an_icu_message_with_words_in_its_branches_has_a_warning(text, is_untranslated):
+    translation = translated(text, str.upper)
+
+    kinds = [warning.kind for warning in translation.warnings]
+    assert kinds == [WarningKind.NOT_TRANSLATED] * is_untranslated

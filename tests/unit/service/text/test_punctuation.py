@@ -1,0 +1,48 @@
+"""Runs of punctuation: what the model gets, and what a translation has in the end."""
+
+import pytest
+
+from service.records import Span
+from service.text.punctuation import as_in_source, eased
+
+
+@pytest.mark.parametrize(
+    ("source", "shown", "target", "expected"),
+    [
+        ("Save As...", "Save As", "Speichern unter.", "Speichern unter..."),
+        ("Wait…", "Wait", "Warte", "Warte…"),
+        ("Buy now!!!", "Buy now!", "Kauf jetzt.", "Kauf jetzt!!!"),
+        ("What?!", "What?", "Was ?", "Was?!"),
+        ("You did what??", "You did what?", "Was hast du getan?", "Was hast du getan??"),
+        ("But I thought--", "But I thought", "Aber ich dachte -", "Aber ich dachte--"),
+        ('He said "What?!"', 'He said "What?!"', "Er sagte „Was?“", "Er sagte „Was?!“"),
+        ("The end.", "The end.", "Das Ende!", "Das Ende!"),
+        ("Really?", "Really?", "Wirklich", "Wirklich"),
+        ("...", "...", "...", "..."),
+        ("The cat -- the dog", "The cat – the dog", "Die Katze – der Hund", "Die Katze -- der Hund"),
+        ("One -- two – three", "One -- two – three", "Eins – zwei – drei", "Eins – zwei – drei"),
+        ("Use --force now", "Use --force now", "Nimm --force", "Nimm --force"),
+        ("Go -- now!!", "Go – now!", "Geh – jetzt!", "Geh -- jetzt!!"),
+    ],
+)
+def test_runs_and_dashes_are_eased_for_the_model_and_come_back_as_they_were(source, shown, target, expected):
+    assert (eased(source), as_in_source(source, target).text) == (shown, expected)
+
+
+def test_a_run_in_a_span_and_what_has_to_stay_are_left_alone():
+    assert eased("Run `a...`", [Span(4, 10)]) == "Run `a...`"
+    assert as_in_source("Run `a...`", "Lauf `a...`", [Span(4, 10)]).text == "Lauf `a...`"
+    assert as_in_source("Write {a!}...", "Schreib {b} wie!", [Span(6, 10)], kept=["wie!"]).text == "Schreib {b} wie!"
+
+
+def test_dashes_stay_beside_spans_and_tags_and_places_are_known_elsewhere():
+    assert eased("Go -- {now}", [Span(6, 11)]) == "Go -- {now}"
+    assert eased("Go -- now", has_tags=True) == "Go -- now"
+
+    text, source, target = as_in_source("One -- two -- three", "Eins – zwei – drei")
+
+    assert source is not None
+    assert target is not None
+    assert text == "Eins -- zwei -- drei"
+    assert "One -- two -- three"[slice(*source(Span(12, 17)))] == "three"
+    assert text[slice(*target(Span(14, 18)))] == "drei"
