@@ -117,7 +117,7 @@ class Term(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
 
 class TranslateOptions(_message.Message):
-    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens", "use_shortlist", "allow_smaller_beam", "segmentation", "repetition_penalty", "no_repeat_ngram_size", "min_target_tokens", "suppressed_phrases", "sampling_top_k", "sampling_top_p", "sampling_temperature", "sampling_seed", "return_alternatives")
+    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens", "use_shortlist", "allow_smaller_beam", "segmentation", "repetition_penalty", "no_repeat_ngram_size", "min_target_tokens", "suppressed_phrases", "sampling_top_k", "sampling_top_p", "sampling_temperature", "sampling_seed", "return_alternatives", "use_cache")
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class TranslateOptions(_message.Message):
     SAMPLING_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_SEED_FIELD_NUMBER: _ClassVar[int]
     RETURN_ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
+    USE_CACHE_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     num_hypotheses: int
     length_penalty: float
@@ -152,7 +153,8 @@ class TranslateOptions(_message.Message):
     sampling_temperature: float
     sampling_seed: int
     return_alternatives: bool
-    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., patience: _Optional[float] = ..., max_target_tokens: _Optional[int] = ..., use_shortlist: _Optional[bool] = ..., allow_smaller_beam: _Optional[bool] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_target_tokens: _Optional[int] = ..., suppressed_phrases: _Optional[_Iterable[str]] = ..., sampling_top_k: _Optional[int] = ..., sampling_top_p: _Optional[float] = ..., sampling_temperature: _Optional[float] = ..., sampling_seed: _Optional[int] = ..., return_alternatives: _Optional[bool] = ...) -> None: ...
+    use_cache: bool
+    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., patience: _Optional[float] = ..., max_target_tokens: _Optional[int] = ..., use_shortlist: _Optional[bool] = ..., allow_smaller_beam: _Optional[bool] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_target_tokens: _Optional[int] = ..., suppressed_phrases: _Optional[_Iterable[str]] = ..., sampling_top_k: _Optional[int] = ..., sampling_top_p: _Optional[float] = ..., sampling_temperature: _Optional[float] = ..., sampling_seed: _Optional[int] = ..., return_alternatives: _Optional[bool] = ..., use_cache: _Optional[bool] = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("translations", "model", "model_version", "timings", "beam_size")

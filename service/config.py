@@ -103,6 +103,8 @@ class LimitsConfig:
     # that have less than an equal share get in beyond this, to twice as much.
     max_watches: Annotated[int, Ge(1), Le(100_000)] = 4_096
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
+    # MB (2**20 bytes) of translated sentences that are answered again without an engine, all models together; 0: none.
+    translation_cache_mb: Annotated[int, Ge(0), Le(65_536)] = 16
     batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter beside interactive work
     # Queued work from which on beams are halved where allowed, and again from twice as much; `never`: none is.
     brownout_seconds: SecondsOrNever = None

@@ -129,6 +129,7 @@ class TranslateOptions:
     sampling_temperature: float | None = None
     sampling_seed: int | None = None
     return_alternatives: bool | None = None
+    use_cache: bool | None = None
 
 
 NO_OPTIONS = TranslateOptions()  # the model's defaults for all

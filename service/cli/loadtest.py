@@ -101,6 +101,9 @@ class LoadTest:
             help="interactive or batch; several are taken in turn.  [default: what the key may have]",
         ),
     ] = None
+    uses_cache: Annotated[
+        bool, typer.Option("--cache", help="Sentences may be answered from the server's translation cache, too.")
+    ] = False
     timeout_s: Annotated[float, ranged(SECONDS, "--timeout", help="Deadline of a call.")] = 60.0
     wait_s: Annotated[float, ranged(WAIT, "--wait", help="How long to wait for the server to be ready.")] = (
         READY_WITHIN_S
@@ -291,7 +294,8 @@ def requests_of(command: LoadTest) -> list[bytes]:
     size = command.texts_per_call
     again = cycle(texts)
     batches = [list(islice(again, size)) for _ in range(ceil(len(texts) / size))]
-    options = [TranslateOptions(beam_size=size) for size in command.beam_sizes or (None,)]
+    use_cache = None if command.uses_cache else False
+    options = [TranslateOptions(beam_size=size, use_cache=use_cache) for size in command.beam_sizes or (None,)]
     kinds = list(product(options, [classes[name] for name in command.priorities or ()] or (None,)))
     usual = TranslationRequest(
         model=command.model, source_language=command.source_language, target_language=command.target_language

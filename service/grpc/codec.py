@@ -354,6 +354,7 @@ def _decode_options(message: pb.TranslateOptions) -> TranslateOptions:
         sampling_temperature=message.sampling_temperature if has("sampling_temperature") else None,
         sampling_seed=message.sampling_seed if has("sampling_seed") else None,
         return_alternatives=message.return_alternatives if has("return_alternatives") else None,
+        use_cache=message.use_cache if has("use_cache") else None,
     )
 
 

@@ -28,6 +28,7 @@ class Work(NamedTuple):
     prefixes: tuple[tuple[int, ...], ...] = ()  # what each translation begins with; none: nothing
     scored: tuple[tuple[int, ...], ...] = ()  # translations without end-of-sentence to score, instead of a search
     shows_heads: bool = False  # of those to score: whether the attention weights of all heads are wanted
+    may_use_cache: bool = True  # whether sentences may have the answers that were given before
     is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
 
 

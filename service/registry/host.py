@@ -6,7 +6,7 @@ Where memory is limited it goes back to UNLOADED, and its tokenizer and engines 
 
 A host knows one bundle; not which others there are, nor why it is started or stopped.  What it does for a call:
 
-    room for the tokens -> in time? -> a job for each text -> results
+    answered before? -> room for the tokens -> in time? -> a job for each text -> results
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from service.registry.model_info import TextCodec, search_params, smaller_beam
 from service.registry.repository import BundleCandidate
 from service.registry.residents import Residents
 from service.registry.self_test import run_self_test
+from service.registry.translation_cache import Key, TranslationCache
 
 _numbers = count()
 
@@ -58,6 +59,7 @@ class ModelHost:
         config: ServerConfig,
         wait_of: Callable[[Call], Wait | None] = lambda _: None,
         residents: Residents | None = None,
+        cache: TranslationCache | None = None,
     ) -> None:
         """Nothing runs yet.
 
@@ -67,6 +69,7 @@ class ModelHost:
             dispatcher: of engines that run this bundle, not started.
             wait_of: see `Registry.wait_of`.
             residents: loads the model for a call; None: it is loaded before any call finds it.
+            cache: of all models; None: every sentence goes to an engine.
         """
         self.number = next(_numbers)  # among all hosts of this process
         self.candidate = candidate
@@ -81,6 +84,7 @@ class ModelHost:
         self._config = config
         self._wait_of = wait_of
         self._residents = residents
+        self._cache = cache
         self._codec: TextCodec | None = None
         self._is_tested = False
         self._changing = asyncio.Lock()
@@ -169,11 +173,48 @@ class ModelHost:
     async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
         """Return what the engines make of the texts; raises as `ServedModel.run`."""
         try:
+            if self._cache is not None and work.may_use_cache and not work.scored:
+                return await self._run_cached(self._cache, work, call, permit, on_room)
             return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
         except Overloaded as error:
             if error.reason in {"queue_seconds", "deadline_unattainable"}:
                 error.wait = self._wait_of(call)
             raise
+
+    async def _run_cached(
+        self, cache: TranslationCache, work: Work, call: Call, permit: Permit, on_room: OnRoom
+    ) -> WorkDone:
+        """Return what is in the cache, and of the rest, each sentence once, what the engines make of it."""
+        work = with_smaller_beam(work, self.dispatcher, self._config.limits)
+        if not cache.may_keep(work.params):
+            return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
+        keys = [
+            cache.key(self.number, call.caller, work.params, source, work.prefixes[index] if work.prefixes else ())
+            for index, source in enumerate(work.sources)
+        ]
+        first = dict[Key, int]()  # of the places of each sentence
+        for index, key in enumerate(keys):
+            first.setdefault(key, index)
+        known = {key: cache.find(key) for key in first}
+        settled: dict[Key, Settled] = {key: result for key, result in known.items() if result is not None}
+        asked = {key: index for key, index in first.items() if key not in settled}
+        if asked:
+            rest = work if len(asked) == len(keys) else _only(work, list(asked.values()))
+            done = await run_work(rest, call, permit, self.dispatcher, self._config.limits, on_room)
+            for key, result in zip(asked, done.results, strict=True):
+                settled[key] = result
+                if isinstance(result, JobResult):
+                    cache.keep(key, result)
+        elif on_room is not None:
+            on_room()
+        results: list[Settled] = []
+        for index, key in enumerate(keys):
+            result = settled[key]
+            if asked.get(key) != index and isinstance(result, JobResult):
+                result = result._replace(queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0)
+                call.job_finished(result)
+            results.append(result)
+        return WorkDone(results, work.params.beam_size)
 
     async def drain(self, within_s: float) -> bool:
         """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""
@@ -189,6 +230,8 @@ class ModelHost:
     async def close(self) -> None:
         """End its engines, in whatever state it is; calls that still use it fail with Unavailable."""
         self.state = HostState.DRAINING
+        if self._cache is not None:
+            self._cache.forget(self.number)
         await self.dispatcher.close()
 
 
@@ -196,10 +239,7 @@ async def run_work(
     work: Work, call: Call, permit: Permit, dispatcher: Dispatcher, limits: LimitsConfig, on_room: OnRoom = None
 ) -> WorkDone:
     """Have the engines translate all texts of a call, as `ServedModel.run`."""
-    params = work.params
-    if work.allow_smaller_beam:
-        waiting_s, threshold_s = dispatcher.queued_work_s, limits.brownout_seconds
-        params = smaller_beam(params, waiting_s=waiting_s, threshold_s=threshold_s)
+    params = with_smaller_beam(work, dispatcher, limits).params
     lengths = [len(source) for source in work.sources]
     if work.scored:  # one pass over both sides, in one row
         params = params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1)
@@ -219,6 +259,23 @@ async def run_work(
 
     results = [await _run_one(submit(0), call)] if len(lengths) == 1 else await _run_all(submit, lengths, call)
     return WorkDone(results, params.beam_size)
+
+
+def with_smaller_beam(work: Work, dispatcher: Dispatcher, limits: LimitsConfig) -> Work:
+    """Return the work as it is to be done now: where its caller allows it, with a smaller beam if much work waits."""
+    if not work.allow_smaller_beam:
+        return work
+    waiting_s, threshold_s = dispatcher.queued_work_s, limits.brownout_seconds
+    params = smaller_beam(work.params, waiting_s=waiting_s, threshold_s=threshold_s)
+    return work._replace(params=params, allow_smaller_beam=False)
+
+
+def _only(work: Work, places: Sequence[int]) -> Work:
+    """Return the part of a search that is about the sentences at these places."""
+    return work._replace(
+        sources=tuple([work.sources[index] for index in places]),
+        prefixes=tuple([work.prefixes[index] for index in places]) if work.prefixes else (),
+    )
 
 
 def check_time(

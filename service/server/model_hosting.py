@@ -28,6 +28,7 @@ from service.registry.registry import Registry
 from service.registry.reloader import Reloader
 from service.registry.repository import BundleCandidate, bundle_source
 from service.registry.residents import Residents
+from service.registry.translation_cache import TranslationCache
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 from service.threads import available_threads
@@ -46,12 +47,13 @@ class ModelParts:
         """Load nothing yet."""
         self.metrics = Metrics(methods=counted_methods())
         self.residents = Residents(config, self.metrics)
+        self.translation_cache = TranslationCache(config.limits.translation_cache_mb << 20, self.metrics)
         self.registry = Registry(self.metrics, self.residents, drain_s=config.limits.max_request_seconds)
         self.reloader = Reloader(
             self.registry,
             bundle_source(config),
             BundleChecker(config),
-            partial(make_host, config, self.metrics, self.registry.wait_of, self.residents),
+            partial(make_host, config, self.metrics, self.registry.wait_of, self.residents, self.translation_cache),
             watch_period_s=config.models.watch_period_s if config.models.watch else None,
         )
         # For texts that are too long for the event loop.
@@ -68,6 +70,7 @@ def make_host(
     metrics: Metrics,
     wait_of: Callable[[Call], Wait | None],
     residents: Residents,
+    cache: TranslationCache,
     candidate: BundleCandidate,
     bundle: Bundle,
 ) -> ModelHost:
@@ -95,7 +98,7 @@ def make_host(
         observer=metrics.model(bundle.manifest.name),
     )
     info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
-    return ModelHost(candidate, bundle, info, dispatcher, config, wait_of, residents)
+    return ModelHost(candidate, bundle, info, dispatcher, config, wait_of, residents, cache)
 
 
 def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") -> EngineSpec:

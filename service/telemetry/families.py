@@ -43,6 +43,7 @@ UNLOAD_REASONS = ("idle", "memory")
 DIRECTIONS = ("source", "target")
 PRIORITIES = ("interactive", "batch")
 ENCODER_KINDS = ("source", "padding")
+CACHE_RESULTS = ("hit", "miss")
 CHANGES = ("loaded", "retired", "refused")
 WARNING_KINDS = tuple(kind.value for kind in WarningKind)
 
@@ -186,6 +187,19 @@ class Families:
             "segment_retries", "Segments that were translated once more, in a safer way.", model=UNKNOWN
         )
         self.nonfinite = self._counter("nonfinite", "Sentences the model gave NaN or infinity for.", model=UNKNOWN)
+        self.translation_cache_sentences = self._counter(
+            "translation_cache_sentences",
+            "Sentences that were looked up in the translation cache: found (hit) or not (miss).",
+            'sum(rate(dragoman_translation_cache_sentences_total{result="hit"}[5m]))'
+            " / sum(rate(dragoman_translation_cache_sentences_total[5m]))",
+            result=CACHE_RESULTS,
+        )
+        self.translation_cache_evictions = self._counter(
+            "translation_cache_evictions", "Sentences that made room for others in the translation cache."
+        ).labels()
+        self._watch(
+            "translation_cache_bytes", "Size of the translation cache; its limit is limits.translation_cache_mb."
+        )
         self._watch("queue_requests", "Sentences waiting for an engine.", "model")
         self._watch("queue_tokens", "Source tokens waiting for an engine: what to scale by.", "model")
         self._watch("queue_work_seconds", "Seconds of work waiting, as estimated.", "model")

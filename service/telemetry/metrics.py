@@ -17,6 +17,7 @@ from service.engine.job import StepStats
 from service.errors import InternalError, TooLong
 from service.records import Priority, Translation, WarningKind
 from service.telemetry.families import (
+    CACHE_RESULTS,
     CHANGES,
     DIRECTIONS,
     DROP_REASONS,
@@ -52,6 +53,7 @@ class Metrics:
         GCCollector(registry=self.registry)
         self.families = Families(self.registry, methods)
         self.families.build_info.labels(server_version()).set(1)
+        self._cache_hits, self._cache_misses = map(self.families.translation_cache_sentences.labels, CACHE_RESULTS)
         self._methods = methods
         self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
         self._models: dict[str, ModelMetrics] = {}
@@ -104,6 +106,14 @@ class Metrics:
     def recent_lag_s(self) -> float:
         """The worst lag of the last few seconds."""
         return max(self._lags, default=0.0)
+
+    def translation_cache_asked(self, *, is_hit: bool) -> None:
+        """Count a sentence that was looked up in the translation cache."""
+        (self._cache_hits if is_hit else self._cache_misses).inc()
+
+    def translation_cache_evicted(self) -> None:
+        """Count a sentence that made room for another one."""
+        self.families.translation_cache_evictions.inc()
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """Have a gauge of `Families.watched` read at each scrape."""

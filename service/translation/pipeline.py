@@ -296,6 +296,7 @@ async def _run_round(
             allow_smaller_beam=bool(request.options.allow_smaller_beam),
             prefixes=tuple([task.prefix_ids for task in alike]) if has_prefix else (),
             scored=tuple([task.scored_ids or () for task in alike]) if is_scored else (),
+            may_use_cache=request.options.use_cache is not False,
             is_continuation=is_continuation,
         )
         runs.append(model.run(asked, call, permit, None if runs else on_room))

@@ -138,6 +138,7 @@ def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
         **({"DRAGOMAN_ENGINE__BUNDLE": str(bundle)} if bundle else {}),
         "DRAGOMAN_ENGINE__NUM_ENGINES": "1",
         "DRAGOMAN_ENGINE__RUNNER_FACTORY": echo_runner.FACTORY,
+        "DRAGOMAN_LIMITS__TRANSLATION_CACHE_MB": "0",  # every sentence reaches an engine
         "DRAGOMAN_LISTEN__GRPC_PORT": "0",
         "DRAGOMAN_LISTEN__HTTP_PORT": "0",
         "DRAGOMAN_TELEMETRY__LOG_FORMAT": "json",

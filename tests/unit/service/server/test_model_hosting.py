@@ -12,6 +12,7 @@ from service.engine.scheduler import SchedulerConfig
 from service.registry.bundle_check import check_in_engine
 from service.registry.repository import BundleCandidate
 from service.registry.residents import Residents
+from service.registry.translation_cache import TranslationCache
 from service.server import model_hosting
 from service.server.model_hosting import engine_spec, make_host, num_engines
 from service.telemetry.metrics import Metrics
@@ -93,7 +94,13 @@ def test_host_offers_its_model_as_the_settings_say(bundle):
 
     metrics = Metrics()
     host = make_host(
-        config, metrics, lambda _: None, Residents(config, metrics), BundleCandidate(directory=bundle.directory), bundle
+        config,
+        metrics,
+        lambda _: None,
+        Residents(config, metrics),
+        TranslationCache(0, metrics),
+        BundleCandidate(directory=bundle.directory),
+        bundle,
     )
 
     assert host.info.max_beam_size == 1
