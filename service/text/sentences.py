@@ -1,7 +1,7 @@
 """Sentences of a text: what is translated by itself, and the layout between.
 
 Lines end sentences, but for lines of running prose that were wrapped: their line breaks become tags of the segment.
-Knows no model and no format.  Sentence boundaries are those of `sentencex`, which loses nothing.
+Knows no model and no format; `boundaries.py` says where sentences end.
 """
 
 import re
@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sentencex import segment as split_sentences
-
 from service.records import Span
+from service.text.boundaries import sentence_begins
 from service.text.document import Part, Segment, Tag, TagKind
 
 _ENDS = ".!?…‼⁇⁈⁉。｡．！？।॥؟۔։።။។᠃"
 _BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-# Where a text without any of these goes on, it is one sentence: nothing is asked of sentencex then.
+# Where a text without any of these goes on, it is one sentence.
 _MAY_END = re.compile(rf"[{_ENDS}]")
 _ONE_SENTENCE = re.compile(rf"[^\W\d_](?![).])[^{_ENDS}{_BREAKS}]*[{_ENDS}]?\s*")
 _BREAK = re.compile(rf"[{_BREAKS}]")
@@ -71,11 +70,15 @@ def boundaries(text: str, language: str, spans: Sequence[Span] = ()) -> list[int
         language: BCP 47.
         spans: in `text`; no sentence ends inside one.
     """
-    places, place = list[int](), 0
-    for sentence in _joined_over_spans(text, 0, language, spans):
-        places.append(place)
-        place += len(sentence)
-    return places[1:]
+    if not _MAY_END.search(text, 0, max(0, len(text) - 1)):
+        return []
+    begins, places, index = sentence_begins(text, _primary(language)), list[int](), 0
+    for place in begins:
+        while index < len(spans) and spans[index].end <= place:
+            index += 1
+        if index == len(spans) or place <= spans[index].begin:
+            places.append(place)
+    return places
 
 
 def _runs(text: str, language: str, spans: Sequence[Span]) -> Iterator[list[_Line]]:
@@ -127,8 +130,10 @@ def _sentences_of(block: Segment, run: Sequence[_Line], language: str, spans: Se
     lines = [text[first:last] for first, last in zip(*ends, strict=True)]
     blanks = [" " * (gap.end - gap.begin) for gap in breaks]  # as long as the line breaks: places stay
     flat = "".join(line + blank for line, blank in zip(lines, [*blanks, ""], strict=True))
+    inside = [Span(span.begin - begin, span.end - begin) for span in spans if begin < span.end]
+    places = [0, *boundaries(flat, language, inside), len(flat)]
     place = begin
-    for sentence in _joined_over_spans(flat, begin, language, spans):
+    for sentence in (flat[first:last] for first, last in pairwise(places)):
         end = place + len(sentence)
         first = place + len(sentence) - len(sentence.lstrip())
         last = max(first, place + len(sentence.rstrip()))
@@ -141,25 +146,6 @@ def _sentences_of(block: Segment, run: Sequence[_Line], language: str, spans: Se
         if last < end:
             yield text[last:end]
         place = end
-
-
-def _joined_over_spans(flat: str, begin: int, language: str, spans: Sequence[Span]) -> Iterator[str]:
-    """Yield the sentences of a text that begins at `begin` of its block; those that end inside a span are joined."""
-    if not _MAY_END.search(flat, 0, max(0, len(flat) - 1)):
-        yield flat
-        return
-    pending, place, index = "", begin, 0
-    for sentence in split_sentences(_primary(language), flat):
-        pending += sentence
-        place += len(sentence)
-        while index < len(spans) and spans[index].end <= place:
-            index += 1
-        if index < len(spans) and spans[index].begin < place:
-            continue
-        yield pending
-        pending = ""
-    if pending:
-        yield pending
 
 
 def _piece(block: Segment, begin: int, end: int, breaks: Sequence[Span]) -> Segment:
