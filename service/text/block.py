@@ -12,6 +12,7 @@ _SPACE = " \t\n\r\f"  # what HTML takes for white space: a no-break space is a c
 _PIECES = re.compile(
     rf"(?P<space>[{_SPACE}]+)|(?P<reference>&(?:\#[0-9]+|\#[xX][0-9a-fA-F]+|[^\W\d_][^\W_]{{0,31}});?)|[^&{_SPACE}]+|&"
 )
+_MEANS_SOMETHING = re.compile(r"[\n\r\t]|   ")  # white space that ends a line, or parts columns
 _XML_REFERENCE = re.compile(r"&(?:#[0-9]+|#x[0-9a-fA-F]+|amp|lt|gt|quot|apos);")
 _CODE = re.compile(r"<([\w.-]+)")
 _CODE_KEY = re.compile(r"""\s(rid|startRef|id)\s*=\s*["']([^"']*)["']""")
@@ -36,7 +37,7 @@ class Block:
         """Add text with references to characters."""
         for match in _PIECES.finditer(self._whole, begin, end):
             if match["space"]:
-                self._add_space(match.start())
+                self._add_white_space(*match.span())
             elif match["reference"]:
                 self._add_reference(match[0], match.start())
             else:
@@ -65,9 +66,12 @@ class Block:
             self._add_characters(shown, [begin] * len(shown))
 
     def add_break(self, begin: int, end: int) -> None:
-        """Add a tag that separates words."""
+        """Add what ends a line; the white space around it belongs to it."""
+        if self._text and self._text[-1] == " " and self._whole[self._offsets[-1] : begin].isspace():
+            begin = self._offsets[-1]
         self._add_space(begin)
         self.add_tag(begin, end, TagKind.POINT, -1)
+        self._tags[-1] = self._tags[-1]._replace(is_break=True)
         self._follows_space = self._follows_break = True
 
     @property
@@ -91,6 +95,14 @@ class Block:
             tags=_paired_codes(tags, self._syntax) if self._syntax.openers else tuple(tags),
             offsets=tuple(self._offsets),
         )
+
+    def _add_white_space(self, begin: int, end: int) -> None:
+        if self._tags and self._tags[-1].is_break and self._tags[-1].end == begin:
+            self._tags[-1] = self._tags[-1]._replace(source=self._whole[self._tags[-1].begin : end])
+        elif self._syntax.is_xml and _MEANS_SOMETHING.search(self._whole, begin, end):
+            self.add_break(begin, end)
+        else:
+            self._add_space(begin)
 
     def _add_space(self, place: int) -> None:
         if not self._follows_space:

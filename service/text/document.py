@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from service.records import Span
 
+_SPACE_BEHIND = re.compile(r"(?:\s|&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));)++\Z")
+
 
 class TagKind(StrEnum):
     """What a tag does inside a segment."""
@@ -30,6 +32,7 @@ class Tag(NamedTuple):
     begin: int = 0  # place of `source` in the text of the request
     parts: tuple["Part", ...] = ()  # `source`, where it has language in it: the values of alt, title, ...
     width: int = 0  # code points of `Segment.text`, from `position` on, that it shows: "ls" of <code>ls</code>
+    is_break: bool = False  # whether it ends a line, with the white space around it; the text has one space before it
 
     @property
     def shown(self) -> Span:
@@ -85,7 +88,7 @@ class Segment(NamedTuple):
             end = self.tags[following].begin
         begin = offsets[position - 1]
         written = self.source[begin - self.begin : end - self.begin]
-        return begin + len(written.rstrip() or written)
+        return begin + len(_SPACE_BEHIND.sub("", written) or written)
 
 
 Part: TypeAlias = str | Segment  # text that stays, or a segment

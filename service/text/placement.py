@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.document import Segment, Tag, TagKind
+from service.text.sentences import places_of_breaks
 from service.text.word_links import Range, WordLinks, at_share, words_of
 
 _LEFT, _RIGHT = 0, 1  # of the white space between two words
@@ -29,20 +30,34 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
         links: Which words of the two belong together; may be empty.
         escape: Writes language as the format does.
     """
+    breaks = places_of_breaks(segment, target)
+    segment = _without_breaks(segment)
     kept = _kept(segment, target, links)
     source_units = _units(segment, segment.text, [segment.tags[index].shown for index in kept])
     words = WordLinks(
         words_of(segment.text, source_units), words_of(target, _units(segment, target, kept.values())), links
     )
-    write = _writer(target, {span: segment.tags[index].source for index, span in kept.items()}, escape)
+    instead = {span: segment.tags[index].source for index, span in kept.items()}
+    write = _writer(target, instead | {space: source for space, source in breaks if space.begin < space.end}, escape)
     if not words.target_words or not words.source_words:
-        return "".join(tag.source for tag in segment.tags) + escape(target)
+        return "".join(tag.source for tag in segment.tags) + escape(target) + "".join(source for _, source in breaks)
     ranges, units = _taken_apart(segment, words, kept)
     _find_ranges(ranges, words)
     marks = [mark for item in ranges for mark in item.marks(segment.tags)]
     marks += [unit.mark(segment, words, number) for number, unit in enumerate(units)]
     before, after = _outer_space(segment)
-    return before + _written(sorted(marks), target, words, write) + after
+    too_many = "".join(source for space, source in breaks if space.begin == space.end)
+    return before + _written(sorted(marks), target, words, write) + too_many + after
+
+
+def _without_breaks(segment: Segment) -> Segment:
+    """Return a segment with its tags but the line breaks."""
+    kept = [index for index, tag in enumerate(segment.tags) if not tag.is_break]
+    numbers = {index: number for number, index in enumerate(kept)}
+    tags = [segment.tags[index] for index in kept]
+    return segment._replace(
+        tags=tuple(tag._replace(partner=None if tag.partner is None else numbers[tag.partner]) for tag in tags)
+    )
 
 
 def _units(segment: Segment, text: str, shown: Iterable[Span]) -> list[Span]:

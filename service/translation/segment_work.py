@@ -294,7 +294,7 @@ def _outcome(
         elif not segment.tags:
             text = escape(hypothesis.text)
         elif _is_wrapped(segment):
-            text = rewrap(segment, hypothesis.text)
+            text = rewrap(segment, hypothesis.text, escape)
         else:
             text = place_tags(segment, hypothesis.text, links, escape)
         written.append(_with_text(hypothesis, text))
@@ -337,7 +337,7 @@ def _quality(best: _Restored, segment: Segment, settings: Settings) -> float:
 
 def _is_wrapped(segment: Segment) -> bool:
     """Whether the segment's tags are the line breaks of wrapped prose."""
-    return all(tag.source.isspace() for tag in segment.tags)
+    return all(tag.is_break for tag in segment.tags)
 
 
 def _with_translated_tags(

@@ -14,7 +14,7 @@ from service.text.patterns import has_branches
 from service.text.pieces import joined
 from service.text.pieces import split as split_at
 from service.text.restore import strip_outer
-from service.text.sentences import boundaries, split
+from service.text.sentences import cuts, split
 from service.text.spans import Alphabet, find_spans, spans_of
 from service.translation.drafts import Settings, join_hypotheses
 from service.translation.segment_work import SegmentOutcome, has_language, translate_segment, translate_whole
@@ -61,7 +61,7 @@ def take_apart(text: str, settings: Settings) -> Document:
         if isinstance(part, str):
             parts.append(part)
         else:
-            places = boundaries(part.text, language, spans_of(part, alphabet))
+            places = cuts(part, language, spans_of(part, alphabet))
             parts += split_at(part, places) if places else [part]
     return Document(tuple(joined(_stripped(parts, alphabet))), document.escape)
 

@@ -42,7 +42,7 @@ def only_segment(document: Document) -> Segment:
         ("<a><img></a> icon", ["<a><img></a> ", ("icon",)]),
         ("a  \n b <b> c</b>", [("a b |<b>|c|</b>|",)]),
         ("one<br>two", [("one |<br>|two",)]),
-        ("one <br/>\n two", [("one |<br/>|two",)]),
+        ("one <br/>\n two", [("one | <br/>\n |two",)]),
         ("one<br><br>two", [("one",), "<br><br>", ("two",)]),
         ("one<br> \n<br>two", [("one",), "<br> \n<br>", ("two",)]),
         ("a <!-- b --> c", [("a |<!-- b -->| c",)]),

@@ -74,8 +74,8 @@ def test_line_breaks_come_back_near_where_they_were_each_in_place_of_a_space():
     (segment,) = split(Segment(WRAPPED, 0, WRAPPED), "en")
 
     assert isinstance(segment, Segment)
-    assert rewrap(segment, "aaaa " * 10) == "aaaa " * 5 + "aaaa\n  " + "aaaa " * 4
-    assert rewrap(segment, "aaaa") == "aaaa\n  "
+    assert rewrap(segment, "aaaa " * 10, str) == "aaaa " * 5 + "aaaa\n  " + "aaaa " * 4
+    assert rewrap(segment, "aaaa", str) == "aaaa\n  "
 
 
 def test_no_line_break_comes_into_a_span():
@@ -83,7 +83,7 @@ def test_no_line_break_comes_into_a_span():
     (segment,) = split(Segment(text, 0, text), "en")
 
     assert isinstance(segment, Segment)
-    assert rewrap(segment._replace(spans=(Span(31, 43),)), "a b c {first name}") == "a b c\n{first name}"
+    assert rewrap(segment._replace(spans=(Span(31, 43),)), "a b c {first name}", str) == "a b c\n{first name}"
 
 
 def test_short_lines_and_lines_with_an_end_are_not_joined():
