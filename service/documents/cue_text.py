@@ -14,7 +14,7 @@ MAX_LINES = 2  # of a text that was on one line and has become too long for it
 
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]*>|<\d+:[\d:.]+>|\{\\[^{}\n]*\}")
 _SPACE = re.compile(r"\s+")
-_BEFORE = re.compile(r"\s*[-\u2013\u2014\u2010♪♫]+\s*|\s+")  # a new speaker's dash, a song's note
+_BEFORE = re.compile(r"\s*(?:[-\u2013\u2014\u2010♪♫]+|(?:>|&gt;){2,})\s*|\s+")  # a new speaker's mark, a song's note
 _AFTER = re.compile(r"\s*[♪♫]+\s*\Z|\s+\Z")
 _FIXED_SPACE = "\ufdd0"  # no character: stands for a space inside of a tag, where no line may end
 

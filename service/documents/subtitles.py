@@ -12,15 +12,21 @@ from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, 
 from service.documents.inline_tags import TagsLost, decode_parts, encode
 from service.documents.sentence_cut import cut
 from service.records import TextFormat, Translation, WarningKind
+from service.text.abbreviations import STARTERS
 
 MAX_PAUSE_S = 3.0  # between cues of one sentence
 MAX_CUES = 6  # that are translated as one where nothing ends a sentence
 
 _TIME = r"(?:(\d+):)?(\d+):(\d+(?:[.,]\d+)?)"
 _TIMING = re.compile(rf"(?:(?<=[\r\n])|\A)[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n|\n|\r|\Z)")
-_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\n|\r|\Z)")
+_LINE = re.compile(r"((?:(?!\\N)[^\r\n])*+)(?:\r\n|\n|\r|\\N|\Z)")  # "\N" is the line break of ASS
 _LINE_END = re.compile(r"\r\n|\n|\r")
-_NEW_SPEAKER = re.compile(r"(?:<[^>]*>|\{[^}]*\}|\s)*[-\u2010\u2013\u2014]\s*(?:<[^>]*>)*[^\W\d]")  # begins with a dash
+_NEW_SPEAKER = re.compile(  # a dash, or the marks of closed captions: ">>", of another subject ">>>"
+    r"(?:<[^>]*>|\{[^}]*\}|\s)*(?:[-\u2010\u2013\u2014]\s*(?:<[^>]*>)*[^\W\d]|(?:>|&gt;){2,}\s*\S)"
+)
+_BETWEEN_WORDS = frozenset({*STARTERS["en"], *STARTERS["de"]})  # a line with such a word at its end goes on
+_TAG = re.compile(r"<[^>]*>|\{[^}]*\}")
+_LISTED_FROM = 3  # lines; two are a list where they are short
 _SENTENCE_END = re.compile(r"[.!?…。\uff01\uff1f]\W*\Z")
 _SOUND = re.compile(r"[\[(\uff08].*[\])\uff09]\Z", re.DOTALL)
 
@@ -33,7 +39,8 @@ class _Text(NamedTuple):
     text: CueText
     starts_s: float  # of the cue
     ends_s: float
-    is_new_speaker: bool
+    begins_anew: bool  # with a new speaker, or as an item of a list
+    line_end: str  # between its lines
 
     @property
     def words(self) -> str:
@@ -49,7 +56,7 @@ class _Text(NamedTuple):
         has_ended = _SENTENCE_END.search(self.words) and not other.words[:1].islower()
         return not (
             has_ended
-            or other.is_new_speaker
+            or other.begins_anew
             or self.is_alone
             or other.is_alone
             or self.text.style != other.text.style
@@ -83,11 +90,12 @@ def _texts(source: str, has_references: bool) -> Iterator[_Text]:
             last = blocks[-1].pop()  # the number of the next cue
             if not source[slice(*last)].strip().isdigit():
                 blocks[-1].append(last)
-        for lines in (speaker for block in blocks for speaker in _speakers(source, block)):
+        for lines, is_item in (part for block in blocks for part in _parts(source, block)):
             text = "\n".join(source[slice(*line)] for line in lines)
-            is_new = bool(_NEW_SPEAKER.match(text))
+            begins_anew = is_item or bool(_NEW_SPEAKER.match(text))
             cue_text = read_cue_text(text, has_references=has_references)
-            yield _Text(lines[0][0], lines[-1][1], cue_text, starts_s, ends_s, is_new)
+            line_end = source[lines[0][1] : lines[1][0]] if len(lines) > 1 else ""
+            yield _Text(lines[0][0], lines[-1][1], cue_text, starts_s, ends_s, begins_anew, line_end)
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str) -> float:
@@ -106,13 +114,32 @@ def _blocks(source: str, begin: int, end: int) -> list[list[tuple[int, int]]]:
     return blocks
 
 
-def _speakers(source: str, lines: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def _parts(source: str, lines: list[tuple[int, int]]) -> Iterator[tuple[list[tuple[int, int]], bool]]:
+    """Yield the lines of each speaker, those of a list one by one; and whether they are from a list."""
     speakers: list[list[tuple[int, int]]] = []
     for line in lines:
         if not speakers or _NEW_SPEAKER.match(source[slice(*line)]):
             speakers.append([])
         speakers[-1].append(line)
-    return speakers
+    for speaker in speakers:
+        if _is_list([_TAG.sub("", source[slice(*line)]).strip() for line in speaker]):
+            yield from (([line], True) for line in speaker)
+        else:
+            yield speaker, False
+
+
+def _is_list(lines: Sequence[str]) -> bool:
+    """Whether lines are items of a list, a sign or the like, not a sentence on several lines.
+
+    Each begins with a capital or a number, and none but the last ends with a comma or a word that needs another one.
+    """
+    words = [line.split() for line in lines]
+    if not all(words) or not all(line[:1].isupper() or line[:1].isdigit() for line in lines):
+        return False
+    ends = [line[-1] for line in words[:-1]]
+    is_open = any(end.endswith((",", "-")) or end in _BETWEEN_WORDS for end in ends)
+    is_short = len(lines) > 1 and all(len(line) <= 2 and all(word[0].isupper() for word in line) for line in words)
+    return not is_open and (len(lines) >= _LISTED_FROM or is_short)
 
 
 def _groups(texts: list[_Text]) -> Iterator[list[_Text]]:
@@ -159,5 +186,6 @@ class _File(NamedTuple):
         pieces = cut(encode(items), begins, translation)
         line_end = _LINE_END.search(self.text)
         for text, part in zip(group, decode_parts(pieces, items), strict=True):
-            written = text.text.written(part).replace("\n", line_end[0] if line_end else "\n")
+            between = text.line_end or (line_end[0] if line_end else "\n")
+            written = text.text.written(part).replace("\n", between)
             yield Slot(text.begin, text.end, written)

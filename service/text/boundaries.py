@@ -107,8 +107,9 @@ class _Rules:
         if not word or marks[0] in _WIDE:
             return bool(word)
         if not place["space"]:  # not in names of files and addresses
-            word = text[max(begin, place.start() - _REACH) : place.start()].split()[-1:]
-            return bool(word and len(word[0]) > 3 and word[0].isalpha() and _GLUED.match(text, place.end()))
+            last = text[max(begin, place.start() - _REACH) : place.start()].split()[-1:]
+            is_word = len(word) > 3 or word.lower() in self._starters
+            return bool(is_word and last and len(last[0]) > 3 and last[0].isalpha() and _GLUED.match(text, place.end()))
         goes_on = word[0].islower() and not _CAMEL.match(word)
         first = _NEXT_WORD.match(text, begin) if goes_on else None
         has_no_capitals = bool(first and first[1] and first[1].islower())  # its writer uses none

@@ -4,6 +4,7 @@ Knows how HTML, XML and the inline content of XLIFF mark text up; not how it is 
 """
 
 import html
+import re
 from collections.abc import Generator, Iterator
 
 from service.records import TextFormat
@@ -17,6 +18,7 @@ from service.text.syntax import SYNTAXES, Syntax
 # What is longer says little in its sentence, and a model may change it.
 _LONGEST_SHOWN = 60
 _MOST_NOTE_TOKENS = 8  # start and end tag included: a link in brackets has five
+_LINE_BREAK = re.compile(r"""\s(?:ctype\s*=\s*["'](?:lb|x-br)|subType\s*=\s*["']xlf:lb)["']""")
 _MARKUP = frozenset("<>\n")
 
 
@@ -68,6 +70,9 @@ class _Parser:
                 self._orders.pop()
             if self._orders and not self._orders[-1][1]:
                 yield from self._as_it_is(number)
+                number += 1
+            elif self._is_break(self._tokens[number]):
+                yield from self._translated(number)
                 number += 1
             elif self._elements.order_of(number) is False or self._is_note(number):
                 number = yield from self._untouched(number)
@@ -125,12 +130,19 @@ class _Parser:
             self._block.add_text(token.begin, token.end)
         elif token.name in self._syntax.blocks:
             yield from self._between_blocks(token.begin, token.end, self._parts_of_tag(token))
-        elif token.name in self._syntax.breaks:
+        elif self._is_break(token):
             if self._block.follows_break:
                 yield from self._ended_block()
             self._block.add_break(token.begin, token.end)
         else:
             self._block.add_tag(token.begin, token.end, self._kind(token), number, self._parts_of_tag(token))
+
+    def _is_break(self, token: Token) -> bool:
+        """Whether a tag ends a line: <br>, and the codes of XLIFF for one."""
+        if token.name in self._syntax.breaks:
+            return True
+        is_code = bool(self._syntax.openers) and token.kind is TokenKind.EMPTY
+        return is_code and bool(_LINE_BREAK.search(self._text, token.begin, token.end))
 
     def _kind(self, token: Token) -> TagKind:
         if token.name in self._syntax.voids:

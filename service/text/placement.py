@@ -39,13 +39,14 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
     )
     instead = {span: segment.tags[index].source for index, span in kept.items()}
     write = _writer(target, instead | {space: source for space, source in breaks if space.begin < space.end}, escape)
+    before, after = _outer_space(segment)
     if not words.target_words or not words.source_words:
-        return "".join(tag.source for tag in segment.tags) + escape(target) + "".join(source for _, source in breaks)
+        tags, lines = "".join(tag.source for tag in segment.tags), "".join(source for _, source in breaks)
+        return before + tags + escape(target) + lines + after
     ranges, units = _taken_apart(segment, words, kept)
     _find_ranges(ranges, words)
     marks = [mark for item in ranges for mark in item.marks(segment.tags)]
     marks += [unit.mark(segment, words, number) for number, unit in enumerate(units)]
-    before, after = _outer_space(segment)
     too_many = "".join(source for space, source in breaks if space.begin == space.end)
     return before + _written(sorted(marks), target, words, write) + too_many + after
 

@@ -125,7 +125,9 @@ def _runs(text: str, language: str, spans: Sequence[Span]) -> Iterator[list[_Lin
     """Yield lines that belong together: one, or several of wrapped prose; none inside a span of several lines."""
     wide = [span for span in spans if _BREAK.search(text, *span)]
     known = [Span(*match.span(1)) for match in SPANS.finditer(text) if match.lastindex] if _has_columns(text) else []
-    text = _unescaped(text, known)
+    written = [span for span in known if _ESCAPED_BREAKS.fullmatch(text, *span)]
+    if written:
+        text, known = _unescaped(text, written), sorted({*known}.difference(written))
     for begin, end in zip([0, *(span.end for span in wide)], [*(span.begin for span in wide), len(text)], strict=True):
         run: list[_Line] = []
         for line in _lines(text, begin, end, known):
@@ -143,14 +145,13 @@ def _has_columns(text: str) -> bool:
     return "\t" in text or "|" in text or "\\" in text or any(gap in text for gap in _WIDE_GAPS)
 
 
-def _unescaped(text: str, known: Sequence[Span]) -> str:
-    """Return a text with line breaks and tabs in place of those that are written as in a program, places as before."""
+def _unescaped(text: str, written: Sequence[Span]) -> str:
+    """Return a text with line breaks and tabs in place of these that are written as in a program, places as before."""
     pieces, place = list[str](), 0
-    for span in known:
-        if _ESCAPED_BREAKS.fullmatch(text, *span):
-            breaks = text[slice(*span)].replace("\\n", "\r\n").replace("\\r", "  ").replace("\\t", " \t")
-            pieces += [text[place : span.begin], breaks]
-            place = span.end
+    for span in written:
+        breaks = text[slice(*span)].replace("\\n", "\r\n").replace("\\r", "  ").replace("\\t", " \t")
+        pieces += [text[place : span.begin], breaks]
+        place = span.end
     return "".join([*pieces, text[place:]])
 
 

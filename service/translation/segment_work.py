@@ -29,6 +29,7 @@ from service.text.punctuation import as_in_source, eased
 from service.text.quality import estimate
 from service.text.retries import Attempt, better, safer
 from service.text.sentences import rewrap
+from service.text.spaces import with_no_break_spaces
 from service.text.spans import spans_of
 from service.translation.drafts import Draft, Settings, draft, piecewise
 from service.translation.rungs import Rung, rungs
@@ -261,6 +262,8 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
             segment.text, restored.target, tries.spans, has_tags=bool(segment.tags), kept=tries.kept
         )
         moved_links = tuple(_within(moved(restored.moved(own), source_move, target_move), text)) if own else ()
+        if not segment.text.isascii():
+            text = with_no_break_spaces(segment.text, text)
         if uses:
             text, moved_links, own_uses = honour(uses, text, moved_links)
             best_uses = best_uses if hypotheses else own_uses

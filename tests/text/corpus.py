@@ -42,7 +42,7 @@ def _cases_of(path: Path) -> Iterator[Case]:
         tables = tomllib.loads(path.read_text("utf-8"))
         languages = tables.pop("languages", DEFAULT_LANGUAGES)
         for name, table in tables.items():
-            yield _case(f"{prefix}/{name}", kind, languages, **table)
+            yield _case(f"{prefix}/{name}", kind, **{"languages": languages} | table)
     else:
         languages = "de-en" if path.stem.endswith("_de") else DEFAULT_LANGUAGES
         yield Case(prefix, path.read_bytes().decode(), kind, languages)
@@ -51,8 +51,8 @@ def _cases_of(path: Path) -> Iterator[Case]:
 def _case(
     name: str,
     kind: TextFormat,
-    languages: str,
     *,
+    languages: str,
     text: str,
     keeps: Sequence[str] = (),
     sentences: int | None = None,

@@ -44,6 +44,15 @@ SRT = [
     ("less than", [["I <3 a & b."]], [["I <3 A & B."]]),
     ("no text", [[], ["a."]], [[], ["A."]]),
     ("dash in a text", [["a - b."]], [["A - B."]]),
+    ("marks of speakers", [[">> a?", ">> b."]], [[">> A?", ">> B."]]),
+    ("mark of a subject", [[">> a.", ">>> b."]], [[">> A.", ">>> B."]]),
+    ("marks without spaces", [[">>a?", ">>b."]], [[">>A?", ">>B."]]),
+    ("second speaker with a mark", [["a?", ">> b."]], [["A?", ">> B."]]),
+    ("marks in italics", [["<i>>> a?</i>", "<i>>> b.</i>"]], [["<i>>> A?</i>", "<i>>> B.</i>"]]),
+    ("mark and a number", [[">> 3 cats."]], [[">> 3 CATS."]]),
+    ("line breaks of ASS", [["a cat\\Nand dogs."]], [["A CAT\\NAND DOGS."]]),
+    ("line breaks of ASS and a file's", [["a cat\\Nand", "dogs."]], [["A CAT\\NAND\\NDOGS."]]),
+    ("codes behind line breaks", [["{\\an8}A:\\NB\\N{\\c&Hff&}C"]], [["{\\an8}A:\\NB\\N{\\c&Hff&}C"]]),
 ]
 
 
@@ -113,6 +122,36 @@ def test_a_sentence_over_cues_is_one_unit():
 )
 def test_a_new_speaker_a_pause_and_another_style_end_a_sentence(second):
     assert len(subtitles.read(cue(1, "a") + second, has_references=False).units) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "units"),
+    [
+        (["Salt", "Sugar", "Flour"], ["Salt", "Sugar", "Flour"]),
+        (["Yes", "No"], ["Yes", "No"]),
+        (["Chapter One", "The Storm"], ["Chapter One", "The Storm"]),
+        (["Directed by", "Anna Berg", "Ben Holm"], ["Directed by Anna Berg Ben Holm"]),
+        (["We went to", "Rome with", "Anna"], ["We went to Rome with Anna"]),
+        (["Salz", "Zucker", "Mehl und Hefe"], ["Salz", "Zucker", "Mehl und Hefe"]),
+        (["Kapitel Eins", "Der Sturm"], ["Kapitel Eins", "Der Sturm"]),
+        (["Das Haus der", "Großmutter", "Anna"], ["Das Haus der Großmutter Anna"]),
+        (["1. Milk", "2. Bread", "3. Salt"], ["1. Milk", "2. Bread", "3. Salt"]),
+        (["The cat was", "Anna said nothing."], ["The cat was Anna said nothing."]),
+    ],
+)
+def test_lines_of_a_list_are_translated_apart(lines, units):
+    draft = subtitles.read(file_of([lines]), has_references=False)
+
+    assert [unit.text for unit in draft.units] == units
+    assert shouted(draft).text == file_of([[line.upper() for line in lines]])
+
+
+def test_marks_of_speakers_may_be_references():
+    source = "00:01.000 --> 00:02.000\n&gt;&gt; a?\n&gt;&gt;&gt; b.\n"
+    draft = subtitles.read(VTT_HEAD + source, has_references=True)
+
+    assert [unit.text for unit in draft.units] == ["a?", "b."]
+    assert echoed(draft).text == VTT_HEAD + source
 
 
 def test_text_without_an_end_of_sentence_is_translated_a_few_cues_at_a_time():

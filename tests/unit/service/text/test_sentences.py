@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.records import Span
+from service.records import Span, TextFormat
 from service.text.document import Document, Segment, TagKind
-from service.text.sentences import rewrap, split
+from service.text.markup import parse
+from service.text.pieces import split as split_at
+from service.text.sentences import cuts, rewrap, split
 
 WRAPPED = "The letter had been lying in the drawer for so many years\n  that nobody knew who had written it."
 
@@ -89,6 +91,84 @@ def test_no_line_break_comes_into_a_span():
 def test_short_lines_and_lines_with_an_end_are_not_joined():
     assert sentences("roses are red\nviolets are blue") == ["roses are red", "violets are blue"]
     assert len(sentences("This line is long enough for prose, and it ends here.\nand this goes on")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Name\tTown\tAge", ["Name", "Town", "Age"]),
+        ("Salt   Sugar     12", ["Salt", "Sugar"]),
+        ("Salt\u00a0\u00a0\u00a0Sugar", ["Salt", "Sugar"]),
+        ("Home | News|Contact", ["Home", "News", "Contact"]),
+        ("| a | b |\n|---|---|\n| c |  |", ["a", "b", "c"]),
+        ("Two  blanks part nothing", ["Two  blanks part nothing"]),
+        ("The   train    was     late.", ["The   train    was     late."]),
+        ("Turn it (left|right) now", ["Turn it (left|right) now"]),
+        ("Write `a\tb` here", ["Write `a\tb` here"]),
+    ],
+)
+def test_tabs_wide_gaps_and_bars_part_columns(text, found):
+    assert sentences(text) == found
+
+
+def test_a_line_with_columns_is_no_part_of_wrapped_prose():
+    line = "The letter had been lying in the drawer for so many years"
+
+    assert sentences(f"{line}\nthat\tnobody") == [line, "that", "nobody"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"It is here.\nPlease get in.", ["It is here.", "Please get in."]),
+        (r"Hello,\n\nhow are you?", ["Hello,", "how are you?"]),
+        (r"One\r\nTwo", ["One", "Two"]),
+        (r"You need:\n- a map\n- a lamp", ["You need:", "a map", "a lamp"]),
+        (r"Name:\tAnna", ["Name:", "Anna"]),
+        (r"Open C:\new\things now", [r"Open C:\new\things now"]),
+    ],
+)
+def test_line_breaks_as_programs_write_them_are_line_breaks(text, found):
+    assert sentences(text) == found
+
+
+def test_a_line_break_of_a_program_in_wrapped_prose_is_a_tag():
+    text = r"The letter had been lying in the drawer for so many years,\nbut nobody knew who had written it."
+    (segment,) = split(Segment(text, 0, text), "en")
+
+    assert isinstance(segment, Segment)
+    assert [tag.source for tag in segment.tags] == [r"\n"]
+    assert rewrap(segment, "aaaa " * 10, str) == "aaaa " * 5 + r"aaaa\n" + "aaaa " * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "text_format", "pieces"),
+    [
+        ("Salt<br>Sugar<br>Flour", TextFormat.HTML, ["Salt", "Sugar", "Flour"]),
+        ("Salt\nSugar", TextFormat.HTML, ["Salt Sugar"]),
+        ("Salt\nSugar", TextFormat.XML, ["Salt", "Sugar"]),
+        ("Salt\tSugar", TextFormat.XML, ["Salt", "Sugar"]),
+        ("Dear all,\n\nthank you.", TextFormat.XLIFF, ["Dear all,", "thank you."]),
+        ("You need:<br>- a map<br>2. a lamp", TextFormat.HTML, ["You need:", "-", "a map", "2.", "a lamp"]),
+        ("It is<b>.&nbsp;</b>He came.", TextFormat.HTML, ["It is.", "He came."]),
+        ("Home | <a>News</a>", TextFormat.HTML, ["Home", "|", "News"]),
+        ('Salt<x ctype="lb"/>Sugar', TextFormat.XLIFF, ["Salt", "Sugar"]),
+    ],
+)
+def test_lines_and_columns_of_marked_up_text_are_cut_as_those_of_plain_text(text, text_format, pieces):
+    (block,) = [part for part in parse(text, text_format).parts if isinstance(part, Segment)]
+
+    found = split_at(block, cuts(block, "en"))
+    assert [part.text for part in found if isinstance(part, Segment)] == pieces
+    assert "".join(part if isinstance(part, str) else part.source for part in found) == text
+
+
+def test_a_long_line_goes_on_behind_br():
+    block = parse(f"{WRAPPED.splitlines()[0]}<br>\n{WRAPPED.splitlines()[1]}", TextFormat.HTML).parts[0]
+
+    assert isinstance(block, Segment)
+    assert cuts(block, "en") == []
+    assert [tag.source for tag in block.tags] == ["<br>\n  "]
 
 
 def test_no_sentence_ends_inside_a_span():

@@ -55,6 +55,21 @@ def test_pairs_stand_around_the_words_that_are_linked_to_theirs(html, target, li
 @pytest.mark.parametrize(
     ("html", "target", "links", "result"),
     [
+        ("a b <i>c</i><br>d e f", "A B C D E F", straight(6), "A B <i>C</i><br>D E F"),
+        ("a b c<br><i>d</i> e f", "A B C D E F", straight(6), "A B C<br><i>D</i> E F"),
+        ("a b <i>c<br>d</i> e f", "A B C D E F", straight(6), "A B <i>C<br>D</i> E F"),
+        ("a <br>\n b <b>c</b>", "A B C", straight(3), "A <br>\n B <b>C</b>"),
+        ("a b c<br>d <i>e</i> f", "E & F", "4-0 5-2", "<i>E</i> &amp;<br>F"),
+        ("<i>a</i><br>b<br>c", "A", "0-0", "<i>A</i><br><br>"),
+    ],
+)
+def test_a_line_break_among_tags_takes_the_place_of_a_space_at_its_share(html, target, links, result):
+    assert placed(html, target, links) == result
+
+
+@pytest.mark.parametrize(
+    ("html", "target", "links", "result"),
+    [
         ("Press <img> now.", "Jetzt dr\u00fccken.", "0-1 1-0 2-2", "<img> Jetzt dr\u00fccken."),
         ("Press <img>, then go", "Dr\u00fccken, dann gehen", straight(4), "Dr\u00fccken <img>, dann gehen"),
         ("Press<img> now", "Jetzt dr\u00fccken", "0-1 1-0", "Jetzt dr\u00fccken<img>"),

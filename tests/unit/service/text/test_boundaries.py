@@ -1,0 +1,78 @@
+"""Where sentences begin: what tests/quality/sentence_boundaries.tsv does not say."""
+
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.text.boundaries import sentence_begins
+
+MANY = 20_000
+
+
+def sentences(text: str, language: str = "en") -> list[str]:
+    places = [0, *sentence_begins(text, language), len(text)]
+    return [text[begin:end].strip() for begin, end in pairwise(places)]
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "found"),
+    [
+        ("El gato duerme. El perro ladra.", "es", ["El gato duerme.", "El perro ladra."]),
+        ("今天很冷。我们在家。", "zh", ["今天很冷。", "我们在家。"]),
+        ("He said 你好。Then he left.", "en", ["He said 你好。", "Then he left."]),
+        ("", "en", [""]),
+        ("...", "de", ["..."]),
+    ],
+)
+def test_other_languages_and_scripts_have_sentences_too(text, language, found):
+    assert sentences(text, language) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The ferry was late.Nobody came.", ["The ferry was late.", "Nobody came."]),
+        ("Is it cold?Take a coat.", ["Is it cold?", "Take a coat."]),
+        ("Use asp.Net or Node.Js here.", ["Use asp.Net or Node.Js here."]),
+        ("We live in London.He does not.", ["We live in London.", "He does not."]),
+    ],
+)
+def test_a_sentence_may_end_without_a_space(text, found):
+    assert sentences(text) == found
+
+
+def test_a_long_quote_is_cut_and_a_short_one_is_not():
+    short, long = "He knew. She did not. ", "They talked about the weather for an hour. "
+
+    assert sentences(f'He said: "{short.strip()}" Then he left.') == [
+        'He said: "He knew. She did not."',
+        "Then he left.",
+    ]
+    assert len(sentences(f'He said: "{long * 4}" Then he left.')) >= 4
+
+
+@given(st.text('aBc .!?…"“”()[]1,-\u00a0zB', max_size=60), st.sampled_from(["en", "de"]))
+def test_places_are_inside_in_order_and_before_no_white_space(text, language):
+    places = sentence_begins(text, language)
+
+    assert places == sorted(set(places))
+    assert all(0 < place < len(text) and not text[place].isspace() for place in places)
+
+
+@pytest.mark.parametrize(
+    "unit", ["a. ", "A. B ", "z. B. ", '". A', "(a. B ", "1. ", ". ", " ", "[1] ", "“a. B", "a/", "a.B"]
+)
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit, language):
+    def seconds(length: int) -> float:
+        text = unit * (length // len(unit)) + "x"
+        begin = time.process_time()
+        sentence_begins(text, language)
+        return time.process_time() - begin
+
+    seconds(100)
+
+    assert seconds(MANY) < 128 * max(seconds(MANY // 32) for _ in range(3)) + 0.5  # squared: 1,024 times
