@@ -2,12 +2,12 @@
 
 python tests/bench/bench_cache.py [--calls 1000] [--sentences 2000] [--exponent 1.0] [--misses 4000] [--rounds 5]
 
-The first table: calls of one sentence each to the included en-de with one engine, eight at a time.  How often a sentence
-comes follows Zipf's law: the n-th most frequent one 1 / n ** exponent as often as the first.  Servers with and without
-the cache get the same calls in turns, each begun anew, so that the cache is empty at first.
+The first table: calls of one sentence each to the included en-de with one engine, eight at a time.  How often a
+sentence comes follows Zipf's law: the n-th most frequent one 1 / n ** exponent as often as the first.  Servers with and
+without the cache get the same calls, each begun anew, so that the cache is empty at first.
 
-The second: CPU time of a call in the server's own process where the FAKE engine of `bench_call.py` answers at once, with
-texts that all are new (miss), and with one that is not (hit), in turns with a server without the cache.
+The second: CPU time of a call in the server's own process where the FAKE engine of `bench_call.py` answers at once,
+with texts that all are new (miss), and with one that is not (hit), in turns with a server without the cache.
 """
 
 import argparse
@@ -97,7 +97,7 @@ async def cpu_us(server: ServerProcess, number: int, *, is_new: bool) -> float:
         before = process.cpu_times()
         await asyncio.gather(*(work(calls) for _ in range(CALLERS)))
         after = process.cpu_times()
-    return (after.user + after.system - before.user - before.system) / number * 1e6
+    return float(after.user + after.system - before.user - before.system) / number * 1e6
 
 
 def costs(number: int, rounds: int) -> dict[str, list[float]]:
