@@ -121,7 +121,7 @@ class EngineConfig:
     # On a CPU.  onnxruntime: the bundle's graphs; native: the engine in C++, about twice as fast, whose int8 rounds
     # otherwise; auto: native where it is built and knows the model, else onnxruntime.
     runtime: Literal["auto", "native", "onnxruntime"] = "onnxruntime"
-    cuda_graphs: bool = False  # on a GPU: record decoder steps of one shape and replay them; not measured yet
+    cuda_graphs: bool = True  # on a GPU: record the decoder step of each shape and replay it, in one launch
     precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
     # None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # engine processes of each model

@@ -18,7 +18,7 @@ class EngineSpec:
     bundle_dir: Path
     device: Device = "cpu"
     runtime: Runtime = "onnxruntime"
-    cuda_graphs: bool = False  # on a GPU: record steps of one shape and replay them
+    cuda_graphs: bool = True  # on a GPU: record the step of each shape and replay it
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator
     shared_weights: bool = False  # on a CPU: the engines of a model map one copy of its weights ...

@@ -68,9 +68,14 @@ def sources(bundle: Bundle, number: int) -> list[tuple[int, ...]]:
     return [tuple(tokenizer.encode(line)) for line in own_sentences(number, seed=1)]
 
 
-def stream(runner: TwinRunner, texts: Sequence[tuple[int, ...]], beam_size: int, arrivals: int) -> Cost:
+def loop_of(runner: TwinRunner) -> EngineLoop:
+    return EngineLoop(runner, replace(GPU_BUDGETS, max_rows=1_024))
+
+
+def stream(
+    loop: EngineLoop, runner: TwinRunner, texts: Sequence[tuple[int, ...]], beam_size: int, arrivals: int
+) -> Cost:
     """Let so many sentences join at each step, and all of them finish."""
-    loop = EngineLoop(runner, replace(GPU_BUDGETS, max_rows=1_024))
     params = SearchParams(beam_size=beam_size, max_target_tokens=256)
     waiting = [Job(id=number, source_ids=ids, params=params) for number, ids in enumerate(texts)]
     waiting = [waiting[place] for place in np.random.default_rng(0).permutation(len(waiting))]

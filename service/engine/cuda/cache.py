@@ -26,8 +26,9 @@ _INITIAL_SLOTS = 16
 _SELF_COLUMNS = 64  # of a new cache
 _CROSS_COLUMNS = 32  # likewise; sentences of a group have sources of one power of two
 _SMALLEST_CAPACITY = 3 << 10  # columns of all slots; a number that all numbers of columns (`column_bucket`) divide
-_KEPT_CAPACITY = 3 << 12  # that a group may keep while it is idle
-_SCRATCH_BYTES = 32 << 20  # for slots that get another number of columns
+_INITIAL_BYTES = 32 << 20  # of the first memory, but for models whose smallest one is larger
+_KEPT_BYTES = 128 << 20  # of each memory that a group may keep while it is idle: other memory means other recordings
+_SCRATCH_BYTES = 8 << 20  # for slots that get another number of columns
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -60,7 +61,8 @@ class SlotMemory:
     @property
     def has_grown(self) -> bool:
         """Whether there is more memory than is kept in any case."""
-        return self.capacity > _KEPT_CAPACITY
+        is_smallest = self.capacity <= _SMALLEST_CAPACITY
+        return not is_smallest and self.num_arrays * self._array_bytes > _KEPT_BYTES
 
     def addresses(self) -> list[int]:
         """Return where each array begins."""
@@ -107,9 +109,10 @@ class SlotMemory:
     def _grow(self, num_slots: int, num_columns: int, num_used: int) -> None:
         """Move to a larger memory."""
         old, old_piece, kept = self._at(0), self._piece, min(num_columns, self.num_columns)
-        thirds = max(-(-num_slots * num_columns // 3), num_columns)
+        column_bytes = self.num_arrays * self._heads * self._head_bytes
+        thirds = max(-(-num_slots * num_columns // 3), num_columns, _INITIAL_BYTES // (6 * column_bytes))
         capacity = max(_SMALLEST_CAPACITY, 3 << (thirds - 1).bit_length())
-        self._piece = self._device.allocate(self.num_arrays * capacity * self._heads * self._head_bytes)
+        self._piece = self._device.allocate(capacity * column_bytes)
         self.capacity, self.num_columns = capacity, num_columns
         if old_piece is not None and num_used:
             self._device.copy(old, self._at(0), (kept * self._head_bytes, num_used * self._heads, self.num_arrays))

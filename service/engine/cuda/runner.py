@@ -5,6 +5,7 @@ the others is thrown away.  With `cuda_graphs`, the step of each shape is record
 from then on: one launch in place of a hundred.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,9 +39,9 @@ from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engine.steering import NO_EDITS, Edits
 
-_MAX_SHAPES = 512  # that are bound and perhaps recorded; a recording keeps memory for as long as the session lives
+_MAX_SHAPES = 256  # that are bound and perhaps recorded; a recording keeps memory for as long as the session lives
 _SOURCE_COLUMNS = 8  # sources are padded to multiples of it
-_BLOCK_BYTES = 1 << 20  # of a new block; it doubles when something larger is sent
+_BLOCK_BYTES = 4 << 20  # of a new block; larger ones only for more than about 256 sentences
 # How memory is shared out (`fitting_budgets`).
 _USABLE = 0.8  # of the free memory; the rest is for workspaces of products and for what memory in pieces loses
 _MEMORIES = 3  # keys and values have up to twice the memory that they need, and move there from one half as large
@@ -59,8 +60,6 @@ class StepKey(NamedTuple):
     num_candidates: int
     own: tuple[int, int, int]  # columns, address and capacity of self-attention's keys and values
     cross: tuple[int, int, int]
-    sent: int  # addresses of the blocks
-    received: int
 
 
 class CudaRunner:
@@ -150,33 +149,50 @@ class CudaRunner:
     def decode_step(
         self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
+        width = min(num_candidates, state.beam_size * self._num_logits)
         with explained():
             state.prepare()
-            step = self._step(state, min(num_candidates, state.beam_size * self._num_logits))
-            slots = state.slots
-            options = step.options
-            if edits is not None:
-                self._edit(step, edits, slots)
-                options = step.edited_options
-            elif step.is_edited:
-                self._edit(step, NO_EDITS, slots)
-            state.write(step.given)
-            for name, values in (("tokens", tokens), ("scores", scores[:, :, None])):
-                step.given[name][:] = 0  # in slots without a sentence, too: steps of all shapes share the block
-                step.given[name][slots] = values
-            self._device.send(step.sent, step.sent_bytes)
-            self._decoder.session.run_with_iobinding(step.binding, options)
-            self._device.fetch(step.received, step.received_bytes)
-            self._device.wait()
-            self._is_encoding = False
+        try:
+            with explained():
+                step = self._run(tokens, scores, state, edits, width)
+        except Exception as error:  # ONNX Runtime's exceptions have no public base class
+            if isinstance(error, MemoryError) or not self._records:
+                raise
+            self._stop_recording(error)
+            with explained():
+                step = self._run(tokens, scores, state, edits, width)
+        slots = state.slots
         best, ids, check = (step.found[name][slots] for name in ("candidate_scores", "candidate_ids", "check"))
         parents, found = np.divmod(ids, self._num_logits)
         return Candidates(best, found, parents, check)
 
+    def _run(
+        self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None, num_candidates: int
+    ) -> "_BoundStep":
+        """Run one step and wait for what it finds."""
+        step, slots, options = self._step(state, num_candidates), state.slots, None
+        if edits is not None:
+            self._edit(step, edits, slots)
+            options = step.edited_options
+        elif step.is_edited:
+            self._edit(step, NO_EDITS, slots)
+        state.write(step.given)
+        for name, values in (("tokens", tokens), ("scores", scores[:, :, None])):
+            step.given[name][:] = 0  # in slots without a sentence, too: steps of all shapes share the block
+            step.given[name][slots] = values
+        self._device.send(step.sent, step.sent_bytes)
+        self._decoder.session.run_with_iobinding(step.binding, options or step.options)
+        self._device.fetch(step.received, step.received_bytes)
+        self._device.wait()
+        self._is_encoding = False
+        return step
+
     def _block(self, name: str, size: int) -> Block:
-        """Return a block of at least this size, which keeps its address unless it has to grow."""
+        """Return a block of at least this size, which keeps its address until it has to grow."""
         block = self._blocks.get(name)
         if block is None or block.device.size < size:
+            if block is not None and name in ("sent", "received"):
+                self._forget_steps()  # they are bound to it
             self._blocks.pop(name, None)
             block = self._device.block(max(_BLOCK_BYTES, 1 << (size - 1).bit_length()))
             self._blocks[name] = block
@@ -184,52 +200,45 @@ class CudaRunner:
 
     def _step(self, state: CudaState, num_candidates: int) -> "_BoundStep":
         """Return the step of this shape, bound where keys and values lie now."""
-        shapes = state.step_inputs()
-        B, K = state.num_slots, state.beam_size
-        sent_layout = Layout({"tokens": ((B, K), np.int64), "scores": ((B, K, 1), np.float32), **shapes})
-        received_layout = Layout(
-            {
-                "candidate_scores": ((B, num_candidates), np.float32),
-                "candidate_ids": ((B, num_candidates), np.int64),
-                "check": ((B,), np.float32),
-            }
-        )
-        sent, received = self._block("sent", sent_layout.size), self._block("received", received_layout.size)
         own, cross = ((slots.num_columns, slots.address, slots.capacity) for slots in (state.own, state.cross))
-        key = StepKey(B, K, num_candidates, own, cross, sent.device.address, received.device.address)
+        key = StepKey(state.num_slots, state.beam_size, num_candidates, own, cross)
         step = self._steps.pop(key, None)
         if step is None:
             if len(self._steps) == _MAX_SHAPES:
                 self._forget_steps()
-            step = self._bind(state, key, (sent, sent_layout), (received, received_layout))
+            step = self._bind(state, key)
         self._steps[key] = step
         return step
 
-    def _bind(
-        self, state: CudaState, key: StepKey, sent: tuple[Block, Layout], received: tuple[Block, Layout]
-    ) -> "_BoundStep":
+    def _bind(self, state: CudaState, key: StepKey) -> "_BoundStep":
+        """Give the step graph the addresses of what it reads and writes."""
+        B, K, C = key.num_slots, key.beam_size, key.num_candidates
+        given = Layout({"tokens": ((B, K), np.int64), "scores": ((B, K, 1), np.float32), **state.step_inputs()})
+        found = Layout(
+            {"candidate_scores": ((B, C), np.float32), "candidate_ids": ((B, C), np.int64), "check": ((B,), np.float32)}
+        )
+        sent, received = self._block("sent", given.size), self._block("received", found.size)
         binding, device = self._decoder.session.io_binding(), self._device.name
-        sent[1].bind(binding.bind_input, sent[0], device)
-        received[1].bind(binding.bind_output, received[0], device)
-        num_candidates = on_device(np.array([key.num_candidates], np.int64), "cpu")  # TopK and Slice read it there
+        given.bind(binding.bind_input, sent, device)
+        found.bind(binding.bind_output, received, device)
+        num_candidates = on_device(np.array([C], np.int64), "cpu")  # TopK and Slice read it there
         binding.bind_ortvalue_input("num_candidates", num_candidates)
         for kind, slots in (("cross", state.cross), ("self", state.own)):
-            shape = [key.num_slots, self.cache_shape.num_heads, slots.num_columns, self.cache_shape.d_head]
+            shape = [B, self.cache_shape.num_heads, slots.num_columns, self.cache_shape.d_head]
             for name, address in zip(layer_names(kind, self.cache_shape.num_layers), slots.addresses(), strict=True):
                 binding.bind_input(name, device, 0, self._masked.dtype, shape, address)
                 if kind == "self":
                     binding.bind_output(f"{name}_out", device, 0, self._masked.dtype, shape, address)
-        number = len(self._steps) + 1
         step = _BoundStep(
             binding=binding,
             num_candidates=num_candidates,
-            sent=sent[0],
-            sent_bytes=sent[1].size,
-            given=sent[1].views(sent[0].host),
-            received=received[0],
-            received_bytes=received[1].size,
-            found=received[1].views(received[0].host),
-            options=_options(number) if self._records else _options(),
+            sent=sent,
+            sent_bytes=given.size,
+            given=given.views(sent.host),
+            received=received,
+            received_bytes=found.size,
+            found=found.views(received.host),
+            options=_options(len(self._steps) + 1) if self._records else _options(),
             # Other memory and sizes than those of the record: edited steps are run, not replayed.
             edited_options=_options(-1) if self._records else _options(),
         )
@@ -252,10 +261,20 @@ class CudaRunner:
         """Give up all shapes, and with them what is recorded, which only a session's end gives back."""
         self._steps.clear()
         if self._records:
-            assert isinstance(self._device, CudaDevice)
-            del self._decoder  # before its successor is made
-            path = graph_paths(self._bundle)["decoder_step"]
-            self._decoder = StepGraph.of(open_on_cuda(path, self._device.stream, cuda_graphs=True))
+            self._open_step_again(records=True)
+
+    def _stop_recording(self, error: Exception) -> None:
+        """Go on without recordings on a machine that refuses them."""
+        warnings.warn(f"engine.cuda_graphs is off from now on: {error}", RuntimeWarning, stacklevel=2)
+        self._records = False
+        self._steps.clear()
+        self._open_step_again(records=False)
+
+    def _open_step_again(self, *, records: bool) -> None:
+        assert isinstance(self._device, CudaDevice)
+        del self._decoder  # before its successor is made
+        path = graph_paths(self._bundle)["decoder_step"]
+        self._decoder = StepGraph.of(open_on_cuda(path, self._device.stream, cuda_graphs=records))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 // A CUDA runtime without a GPU: memory is the host's, kernels compute nothing, and everything that costs time is counted.
 //
+// With COUNTED_GPU_NO_CAPTURE, nothing can be recorded.
+//
 // The counters lie in the file that COUNTED_GPU_FILE names, which several processes may share and tests read
 // (`counters.py`).  COUNTED_GPU_GB says how much memory the card has, COUNTED_GPU_ARCH its compute capability as
 // nvcc writes it (90: an H100), COUNTED_GPU_DRIVER the CUDA version of its driver (13000: 13.0).
@@ -150,6 +152,7 @@ struct Graph {
   double microseconds = 0;
 };
 bool capturing = false;
+void* captured_stream = nullptr;
 Graph captured;
 std::map<void*, Graph> graphs;
 
@@ -160,6 +163,15 @@ void* new_handle() {
 
 void forbid_in_capture(const std::string& what) {
   if (capturing) note("FORBIDDEN in a capture: " + what);
+}
+
+void work_in(cudaStream_t stream) {  // whatever is asked for is asked of a stream: one, or its order is not known
+  if (capturing && stream != captured_stream) note("FORBIDDEN in a capture: work in another stream");
+  static std::map<void*, std::string> names;
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  auto& name = names[stream];
+  if (name.empty()) name = stream ? "work in stream " + std::to_string(names.size()) : "work in the default stream";
+  note(name);
 }
 
 // ---- kernels
@@ -188,7 +200,8 @@ std::string readable(const std::string& mangled) {  // without template argument
 
 constexpr double kKernelMicroseconds = 2.5;  // of a small one
 
-cudaError_t launch(const void* function, dim3 grid, dim3 block, size_t shared_memory) {
+cudaError_t launch(const void* function, dim3 grid, dim3 block, size_t shared_memory, cudaStream_t stream) {
+  work_in(stream);
   if (!has_code()) return cudaErrorNoKernelImageForDevice;
   std::string name;
   {
@@ -254,17 +267,17 @@ EXPORTED cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function)
   *kernel = static_cast<cudaKernel_t>(const_cast<void*>(function));
   return cudaSuccess;
 }
-EXPORTED cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t shared_memory, cudaStream_t) {
-  return launch(kernel, grid, block, shared_memory);
+EXPORTED cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t shared_memory, cudaStream_t stream) {
+  return launch(kernel, grid, block, shared_memory, stream);
 }
-EXPORTED cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**, size_t shared_memory, cudaStream_t) {
-  return launch(function, grid, block, shared_memory);
+EXPORTED cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**, size_t shared_memory, cudaStream_t stream) {
+  return launch(function, grid, block, shared_memory, stream);
 }
 EXPORTED cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* configuration, const void* function, void**) {
-  return launch(function, configuration->gridDim, configuration->blockDim, configuration->dynamicSmemBytes);
+  return launch(function, configuration->gridDim, configuration->blockDim, configuration->dynamicSmemBytes, configuration->stream);
 }
-EXPORTED cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void**, size_t shared_memory, cudaStream_t) {
-  return launch(function, grid, block, shared_memory);
+EXPORTED cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void**, size_t shared_memory, cudaStream_t stream) {
+  return launch(function, grid, block, shared_memory, stream);
 }
 EXPORTED cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
   note("host function");
@@ -443,19 +456,22 @@ EXPORTED cudaError_t cudaMemcpy(void* target, const void* source, size_t size, c
   memcpy(target, source, size);
   return cudaSuccess;
 }
-EXPORTED cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t size, cudaMemcpyKind, cudaStream_t) {
+EXPORTED cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t size, cudaMemcpyKind, cudaStream_t stream) {
+  work_in(stream);
   note_copy(target, source, size, false);
   memcpy(target, source, size);
   return cudaSuccess;
 }
-EXPORTED cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
+EXPORTED cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width, size_t height, cudaMemcpyKind, cudaStream_t stream) {
+  work_in(stream);
   note_copy(target, source, width * height, false);
   for (size_t row = 0; row < height; row++) {
     memcpy(static_cast<char*>(target) + row * target_pitch, static_cast<const char*>(source) + row * source_pitch, width);
   }
   return cudaSuccess;
 }
-EXPORTED cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* copy, cudaStream_t) {
+EXPORTED cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* copy, cudaStream_t stream) {
+  work_in(stream);
   auto at = [](const cudaPitchedPtr& memory, const cudaPos& from, size_t y, size_t z) {
     return static_cast<char*>(memory.ptr) + ((z + from.z) * memory.ysize + y + from.y) * memory.pitch + from.x;
   };
@@ -479,14 +495,10 @@ EXPORTED cudaError_t cudaMemset(void* target, int value, size_t size) {
   memset(target, value, size);
   return cudaSuccess;
 }
-EXPORTED cudaError_t cudaMemsetAsync(void* target, int value, size_t size, cudaStream_t) {
+EXPORTED cudaError_t cudaMemsetAsync(void* target, int value, size_t size, cudaStream_t stream) {
+  work_in(stream);
   note("fill", size);
   memset(target, value, size);
-  return cudaSuccess;
-}
-EXPORTED cudaError_t cudaMemset2DAsync(void* target, size_t pitch, int value, size_t width, size_t height, cudaStream_t) {
-  note("fill", width * height);
-  for (size_t row = 0; row < height; row++) memset(static_cast<char*>(target) + row * pitch, value, width);
   return cudaSuccess;
 }
 
@@ -521,8 +533,10 @@ EXPORTED cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cuda
   *milliseconds = 0.1f;
   return cudaSuccess;
 }
-EXPORTED cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+EXPORTED cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (getenv("COUNTED_GPU_NO_CAPTURE")) return cudaErrorStreamCaptureUnsupported;
   capturing = true;
+  captured_stream = stream;
   captured = {};
   return cudaSuccess;
 }
@@ -544,7 +558,14 @@ EXPORTED cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph
   graphs[*executable] = graphs[graph];
   return cudaSuccess;
 }
-EXPORTED cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+EXPORTED cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  note("graph given back", graphs[executable].kernels);
+  graphs.erase(executable);
+  return cudaSuccess;
+}
+EXPORTED cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  work_in(stream);
   std::lock_guard<std::recursive_mutex> lock(mutex);
   const Graph& graph = graphs[executable];
   note("graph launch", graph.kernels);

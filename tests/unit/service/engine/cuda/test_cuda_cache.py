@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.cuda import cache
 from service.engine.cuda.cache import CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
 from service.engine.cuda.memory import HostDevice, Layout, Pitched
 from service.engine.key_value_cache import MASKED, CacheShape
@@ -166,11 +167,13 @@ def test_slots_without_a_sentence_are_told_as_ones_that_begin():
     assert (arrays["new_columns"][empty, :, :, 2] == np.arange(BEAM)).all()
 
 
-def test_memory_that_a_large_load_took_counts_as_growth():
+def test_memory_that_a_large_load_took_counts_as_growth(monkeypatch):
+    monkeypatch.setattr(cache, "_INITIAL_BYTES", 1 << 16)
+    monkeypatch.setattr(cache, "_KEPT_BYTES", 1 << 20)
     state = state_of(4)
     assert not state.has_grown
 
-    state.append(encoded([30] * 600, np.random.default_rng(5)), range(600))
+    state.append(encoded([30] * 300, np.random.default_rng(5)), range(300))
 
     assert state.has_grown
 
