@@ -127,9 +127,7 @@ def main(
             if device == "cuda":
                 day.part(f"memory, {how}", partial(memory_under_load, runner, sources, params))
             rows = [number * beam_size for number in at_once or AT_ONCE]
-            day.part(
-                f"speed, {how}", lambda runner=runner, rows=rows: [speed(runner, sources, n, params) for n in rows]
-            )
+            day.part(f"speed, {how}", partial(speeds, runner, sources, rows, params))
             day.part(f"steps of a stream, {how}", partial(stream_steps, runner, sources, params))
             del runner
     if device == "cuda":
@@ -210,6 +208,10 @@ def memory_under_load(runner: Runner, sources: Sources, params: SearchParams) ->
         translate(gpu_loop(runner, 1_024), sources, params)
         free.append(round(cudart.memory()[0] / 1e9, 3))
     return {"free_gb_after_each": free}
+
+
+def speeds(runner: Runner, sources: Sources, rows: Sequence[int], params: SearchParams) -> list[Figures]:
+    return [speed(runner, sources, number, params) for number in rows]
 
 
 def speed(runner: Runner, sources: Sources, rows: int, params: SearchParams) -> Figures:
