@@ -227,7 +227,13 @@ class _Tries:
         free = [
             one for one in chosen if all(one.span.end <= begin or end <= one.span.begin for begin, end in self.spans)
         ]
-        return {one.span: written(one, *languages) for one in free}
+        forms = {}
+        for one in free:
+            form, (begin, end) = written(one, *languages), one.span
+            if one.text[-1] == "." != form[-1] and not any(map(str.isalnum, text[end:])):
+                end -= 1  # "at 5 p.m." ends a sentence too
+            forms[Span(begin, end)] = form
+        return forms
 
     def _try(self, rung: Rung, params: SearchParams, limit: int = 0) -> Rounds[_Restored | None]:
         """Return the translation of a rung; None if a span would be lost, or the engine failed."""

@@ -227,6 +227,8 @@ def without_last_digits(text: str) -> str:
         ("About 12,345 cats", "aBOUT 12.345 CATS"),
         ("He sold 2.5 and 17 cars", "hE SOLD 2,5 AND 17 CARS"),
         ("It is at 5:30 pm", "iT IS AT 17:30"),
+        ("It is at 5:30 p.m.", "iT IS AT 17:30."),
+        ("It ends on 31 Dec.", "iT ENDS ON 31. Dezember."),
         ("On May 3rd, 2024 it ends", "oN 3. Mai 2024 IT ENDS"),
         ("The cats -- 12,345 of them -- left", "tHE CATS -- 12.345 OF THEM -- LEFT"),
         ("<b>1,200</b> cats and 77 dogs", "<b>1.200</b> CATS AND 77 DOGS"),
