@@ -3,7 +3,8 @@
 import re
 from collections import defaultdict, deque
 
-_NO_BREAK = re.compile(r"(?<=\S)([\u00a0\u2007\u202f])(?=\S)")
+_NO_BREAKS = "\u00a0\u2007\u202f"
+_NO_BREAK = re.compile(rf"(?<=\S)([{_NO_BREAKS}])(?=\S)")
 _SPACES = re.compile(r"(?<=\S) (?=\S)")
 _REACH = 40  # characters of a neighbour that are compared
 _DIGITS = re.compile(r"\D+")
@@ -15,6 +16,8 @@ def with_no_break_spaces(source: str, target: str) -> str:
     One stands between the same two words, behind the same number ("10 kg"), or else before the same number or name
     ("§ 5", "Mr. Miller").  Where neither neighbour is there any more, the space stays an ordinary one.
     """
+    if source.isascii() or not any(space in source for space in _NO_BREAKS):
+        return target
     places = defaultdict[tuple[str, str], deque[int]](deque)
     for space in _SPACES.finditer(target):
         for key in _keys(*_neighbours(target, space.start())):

@@ -268,8 +268,7 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
             segment.text, restored.target, tries.spans, has_tags=bool(segment.tags), kept=tries.kept
         )
         moved_links = tuple(_within(moved(restored.moved(own), source_move, target_move), text)) if own else ()
-        if not segment.text.isascii():
-            text = with_no_break_spaces(segment.text, text)
+        text = with_no_break_spaces(segment.text, text)
         if uses:
             text, moved_links, own_uses = honour(uses, text, moved_links)
             best_uses = best_uses if hypotheses else own_uses
