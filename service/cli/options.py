@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def ranged(within: Range, *names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002 - as typer's own
     """Return an option that takes the numbers of a range; its help says which.
 
-    Every number that a command takes is one of these: tests/unit/service/cli/test_numbers.py.
+    Every number that a command takes is one of these: tests/unit/service/cli/test_number_options.py.
     """
 
     def parse(given: str | float) -> float:
