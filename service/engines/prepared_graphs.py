@@ -4,6 +4,7 @@ Knows the directory and the process that fills it; what lies there is known to `
 """
 
 import asyncio
+import fcntl
 import os
 import pickle
 import re
@@ -20,7 +21,7 @@ from service.parent_process import bound
 from service.telemetry.logs import get_logger
 
 _NAME = re.compile(r"dragoman-weights-(\d{1,10})-[0-9a-f]{16}")  # with the process id of the server that has made it
-_in_use: set[Path] = set()  # directories of this process
+_in_use: dict[Path, int | None] = {}  # directories of this process, with the descriptors that lock them
 
 
 class PreparedGraphs:
@@ -42,7 +43,7 @@ class PreparedGraphs:
         try:
             _remove_abandoned(self._directory.parent)
             self._directory.mkdir(mode=0o700)
-            _in_use.add(self._directory)
+            _in_use[self._directory] = _locked(self._directory)
             async with asyncio.timeout(timeout_s):
                 await _run(self.spec)
         except (OSError, RuntimeError) as error:  # a TimeoutError is an OSError
@@ -54,7 +55,8 @@ class PreparedGraphs:
         """Remove the graphs; engines that have mapped them go on."""
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-            _in_use.discard(self._directory)
+            if (lock := _in_use.pop(self._directory, None)) is not None:
+                os.close(lock)
 
     def _empty(self) -> None:
         """Remove the graphs and keep the directory, so that nobody else can take its name."""
@@ -91,24 +93,29 @@ async def _run(spec: EngineSpec) -> None:
         raise RuntimeError(last_line or f"exit status {process.returncode}")
 
 
+def _locked(directory: Path) -> int | None:
+    """Return a descriptor that locks the directory until it is closed or the process ends; None if another one does.
+
+    Process ids do not tell whose it is: the servers of two containers that share it can have the same.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def _remove_abandoned(parent: Path) -> None:
-    """Remove directories of processes that were killed; a container's next process can have the same process id.
+    """Remove directories of processes that were killed, which nobody locks.
 
     Only what bears exactly such a name and belongs to this user: the parent is full of other people's files.
     """
     for path in parent.iterdir():
-        named = _NAME.fullmatch(path.name)
-        if named is None or path in _in_use or path.lstat().st_uid != os.getuid():
+        if not _NAME.fullmatch(path.name) or path in _in_use or path.lstat().st_uid != os.getuid():
             continue
-        if int(named[1]) == os.getpid() or not _is_running(int(named[1])):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):  # the latter if somebody has made up the number
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
+        with suppress(OSError):  # removed by another server in this moment, or no directory
+            if (lock := _locked(path)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)

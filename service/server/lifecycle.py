@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -50,6 +50,8 @@ async def serve(config: ServerConfig) -> int:
         models = ModelParts(config)
         configure_logging(config.telemetry, on_drop=models.metrics.families.log_dropped.inc)
         log_libraries()
+        if config.lifecycle.ports_file is not None:
+            _forget_ports(config.lifecycle.ports_file)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
         try:
             await _serve(config, models, stop)
@@ -206,6 +208,15 @@ class Server:
 def _end_process() -> NoReturn:
     get_logger().info("stopped")
     os._exit(EXIT_OK)
+
+
+def _forget_ports(file: Path) -> None:
+    """Remove the ports of a server that was killed: whoever waits for the file would take them for ours."""
+    with suppress(OSError, ValueError, LookupError, TypeError):  # no file, or none of ours
+        if file.is_file():
+            pid = json.loads(file.read_text(encoding="utf-8"))["pid"]
+            if pid == os.getpid() or not Path(f"/proc/{int(pid)}").exists():  # 1 in every container
+                file.unlink()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
@@ -61,14 +62,21 @@ async def test_graphs_lie_in_a_private_directory_until_they_are_removed(temporar
 async def test_directories_of_processes_that_were_killed_are_removed(temporary):
     ended = await asyncio.create_subprocess_exec("true")
     await ended.wait()
-    abandoned = [temporary / f"dragoman-weights-{pid}-0123456789abcdef" for pid in (ended.pid, os.getpid(), 10**10 - 1)]
+    pids = (ended.pid, os.getpid(), os.getppid(), 10**10 - 1)  # of another container, processes can have the same
+    abandoned = [temporary / f"dragoman-weights-{pid}-0123456789abcdef" for pid in pids]
     mine = (f"dragoman-{ended.pid}-backup", f"dragoman-weights-{ended.pid}-notes", f"dragoman-weights-{ended.pid}")
-    kept = [temporary / name for name in (f"dragoman-weights-{os.getppid()}-0123456789abcdef", *mine)]
+    used = temporary / f"dragoman-weights-{os.getpid()}-fedcba9876543210"
+    kept = [used, *(temporary / name for name in mine)]
     for path in (*abandoned, *kept):
         path.mkdir()
+    command = ("flock", "--exclusive", str(used), "sh", "-c", "echo locked; read line")
+    other = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+    assert other.stdout is not None
+    await other.stdout.readline()
 
     graphs = PreparedGraphs(SPEC)
     await graphs.prepare(60.0)
+    await other.communicate(b"\n")
 
     assert set(temporary.iterdir()) == {*kept, directory_of(graphs)}
 
