@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from service.edges.link import CoreLink
 from service.edges.messages import Ask, Calls, Counted, EdgeSpec, Finish, Finished, Idle, Offer, ServingState, SetLevel
 from service.engine.job import Ready, StartFailed
-from service.engine.process import bind_to_parent
+from service.engine.process import bind_to_parent, offer_to_be_killed
 from service.processes.channel import FrameChannel
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
 from service.server.signals import install_stack_dump
@@ -29,6 +29,8 @@ from service.translation.account import Account
 if TYPE_CHECKING:
     from service.server.edge_server import EdgeServer
 
+_KILLED_SECOND = 250  # see `offer_to_be_killed`: an edge costs its connections, an engine a moment, the core everything
+
 
 def command_line(descriptor: int) -> list[str]:
     """Return how to start an edge process that talks over this inherited socket."""
@@ -38,6 +40,7 @@ def command_line(descriptor: int) -> list[str]:
 def main(descriptor: int) -> None:
     """Live as an edge until the core says that it is enough, or is gone."""
     bind_to_parent()
+    offer_to_be_killed(_KILLED_SECOND)
     import uvloop  # noqa: PLC0415 - see the module's docstring
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

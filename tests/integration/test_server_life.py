@@ -1,9 +1,11 @@
 """The server process: how it starts, refuses to start, drains and dies."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
+from pathlib import Path
 
 import grpc
 import psutil
@@ -61,6 +63,30 @@ class TestStart:
 
         assert status == 2
         assert "is a pipe, and the start would wait for whoever reads it: name a file" in errors
+
+    @pytest.mark.parametrize(("pid", "stays"), [(10**9, False), (os.getpid(), True)])
+    def test_ports_of_a_server_that_was_killed_are_gone_before_the_next_one_serves(
+        self, echo_bundle, tmp_path, pid, stays
+    ):
+        file = tmp_path / "ports"
+        file.write_text(json.dumps({"pid": pid, "grpc_port": 1}))
+
+        status, _ = run_to_end(
+            echo_bundle, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(file), DRAGOMAN_LISTEN__GRPC_HOST="192.0.2.1"
+        )
+
+        assert status == 1
+        assert file.exists() is stays
+
+    def test_engines_go_first_where_memory_is_short_then_edges_then_the_core(self, start_server):
+        server = start_server(DRAGOMAN_LISTEN__EDGES="2")
+
+        def score(pid: int) -> int:
+            return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+        core, edges, engines = score(server.process.pid), server.edge_pids(), server.engine_pids()
+        assert {score(pid) - core for pid in edges} == {250}
+        assert {score(pid) - core for pid in engines} == {500}
 
     async def test_no_call_imports_a_module(self, start_server, tmp_path):
         """Nothing that is missing is found out by a call, and no call waits for it."""

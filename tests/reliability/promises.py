@@ -140,6 +140,7 @@ PROMISES: dict[str, Promise] = {
         "no call waits; at most 20 lines a minute of each edge for what strangers do, all JSON",
     ),
     "I7": Promise("SIGKILL of serve, loadtest, bulk or models add", "none of its processes is there 5 s later"),
+    "I8": Promise("memory of the container runs out", "an engine dies, the core lives, its texts are tried once more"),
 }
 
 # Rows held by tests of these files; a name stands for all tests that begin with it.

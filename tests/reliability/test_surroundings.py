@@ -4,10 +4,14 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,7 +19,10 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
+from model.bundle import default_bundle_dir
 from protos import translation_pb2 as pb
+from service.client import AsyncClient
+from service.client.channel import ClientConfig
 from service.grpc.listening import MIN_PING_INTERVAL_S
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.certificates import Authority
@@ -30,6 +37,7 @@ from tests.fakes.http2_peer import (
 )
 from tests.fakes.http_requests import post
 from tests.fakes.load import probing
+from tests.fakes.own_text import own_sentences
 from tests.fakes.secured_server import Keys
 from tests.fakes.server_process import start
 from tests.reliability.conftest import DEFAULTS, Seen
@@ -235,3 +243,56 @@ async def test_strangers_cause_a_bounded_number_of_lines_each_of_which_is_json(
     assert codes == {grpc.StatusCode.UNAUTHENTICATED}
     assert len(lines) <= 20
     assert {json.loads(line)["event"] for line in lines} <= {"call_refused", "library_message"}
+
+
+MEMORY = Path("/sys/fs/cgroup/memory")  # of version 1
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A group of processes whose memory can be limited."""
+    group = MEMORY / f"dragoman-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("needs a memory cgroup that can be made")
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.promise("I8")
+@pytest.mark.timeout(240)
+async def test_memory_that_runs_out_costs_an_engine_and_no_text(tmp_path, memory_group, seen: Seen):
+    """Something beside the engines takes what is left; the client sends its calls again."""
+    joined = ("sh", "-c", f'echo $$ > {memory_group}/cgroup.procs; exec "$@"', "sh")
+    bundle = str(default_bundle_dir())
+    options = {**DEFAULTS, "DRAGOMAN_ENGINE__BUNDLE": bundle, "DRAGOMAN_ENGINE__NUM_ENGINES": "2"}
+    server = await asyncio.to_thread(start, None, tmp_path, within=joined, **options)
+    try:
+        sentences = own_sentences(64)
+        async with AsyncClient(server.address, ClientConfig(timeout_s=120.0)) as client:
+            before = await client.translate(sentences)
+            translating = asyncio.create_task(client.translate(sentences * 3))
+            used = int((memory_group / "memory.usage_in_bytes").read_text())
+            cached = re.search(r"^cache (\d+)$", (memory_group / "memory.stat").read_text(), re.MULTILINE)
+            (memory_group / "memory.limit_in_bytes").write_text(str(used + (8 << 20)))
+            assert cached is not None
+            take = f"import time; taken = b'x' * {int(cached[1]) + (40 << 20)}; time.sleep(100)"
+            taker = await asyncio.create_subprocess_exec(*joined, sys.executable, "-c", take)
+            try:
+                await eventually(lambda: server.metric("dragoman_engine_restarts_total") > 0, 60.0)
+            finally:
+                taker.kill()
+                await taker.wait()
+            (memory_group / "memory.limit_in_bytes").write_text("-1")
+            again = await translating
+        killed = server.metric("dragoman_engine_restarts_total")
+        seen(f"{used / 2**20:.0f} MiB used, 40 MiB too much taken: {killed:.0f} engines killed, all texts answered")
+
+        assert server.process.poll() is None
+        assert [one.text for one in again.translations] == [one.text for one in before.translations] * 3
+        assert "killed by SIGKILL" in server.log_text()
+    finally:
+        server.process.kill()
+        server.process.wait()
+        await eventually(lambda: not (memory_group / "cgroup.procs").read_text())
