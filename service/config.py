@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic.dataclasses import dataclass
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
@@ -26,7 +26,7 @@ ENV_PREFIX = "DRAGOMAN_"
 
 Port = Annotated[int, Ge(0), Le(65_535)]
 Host = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Ge(1)]
+Count = Annotated[int, Ge(1), Le(1_000_000_000)]
 Seconds = Annotated[float, Gt(0), Le(86_400)]
 Delay = Annotated[float, Ge(0), Le(3_600)]
 
@@ -37,6 +37,8 @@ _NEVER_IS_NONE = BeforeValidator(lambda value: None if value == NEVER else value
 SecondsOrNever = Seconds | Annotated[None, _NEVER_IS_NONE]
 
 _OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._~-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?|null")
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -49,6 +51,22 @@ def _bundle_directory(value: object) -> object:
 
 
 BundlePath = Annotated[Path | None, BeforeValidator(_bundle_directory)]
+# An empty value, as a variable that is set to nothing has it, is no path: it would be the working directory.
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: None if value == "" else value)]
+OptionalText = Annotated[str | None, BeforeValidator(lambda value: None if value == "" else value)]
+
+
+def _origins(value: str) -> str:
+    """Return the origins as browsers send them, in lower case without a slash at the end, or raise ValueError."""
+    origins = [origin.strip().lower().removesuffix("/") for origin in value.split(",") if origin.strip()]
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            known = "scheme and host, and the port where it is not the usual one, like https://a.example"
+            raise ValueError(f"{origin!r} is no origin: write {known}, without a path, or *")
+    return ", ".join(origins)
+
+
+Origins = Annotated[str, AfterValidator(_origins)]
 
 
 class ConfigError(ValueError):
@@ -80,7 +98,7 @@ class ListenConfig:
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
     max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port of each edge
     # Origins whose pages may call the HTTP port from a browser, like "https://a.example, https://b.example", or "*".
-    cors_origins: str = ""
+    cors_origins: Origins = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -131,7 +149,7 @@ class EngineConfig:
     shared_weights: bool = True
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
     max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default
-    runner_factory: str | None = None  # "module:function" that makes the runner; None: ONNX Runtime (tests set it)
+    runner_factory: OptionalText = None  # "module:function" that makes the runner; None: ONNX Runtime (tests set it)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -140,7 +158,7 @@ class ModelsConfig:
 
     # Holds NAME/VERSION/, each a bundle; of each name the highest version serves (9 < 10 < 10-a), and
     # engine.bundle is not used.  None: engine.bundle, or the included models.
-    directory: Path | None = None
+    directory: OptionalPath = None
     watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
     watch_period_s: Seconds = 5.0  # time between two looks
     self_test: bool = True  # a bundle's golden sentences must come out before it serves
@@ -150,20 +168,22 @@ class ModelsConfig:
     idle_s: SecondsOrNever = 600.0  # with max_memory_mb, a model without calls for so long is unloaded; `never`: none
     # Holds NAME.tsv, each a glossary that requests may name: source, tab, target in each line; changes are noticed by
     # the first request that names one after watch_period_s.
-    glossaries: Path | None = None
+    glossaries: OptionalPath = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class SecurityConfig:
     """Who may call, and how the wire is protected."""
 
-    tls_certificate: Path | None = None  # PEM, the chain; with tls_key: TLS on the gRPC ports
-    tls_key: Path | None = None  # PEM, of the certificate
-    tls_client_ca: Path | None = None  # PEM; clients must then show a certificate signed by it
+    tls_certificate: OptionalPath = None  # PEM, the chain; with tls_key: TLS on the gRPC ports
+    tls_key: OptionalPath = None  # PEM, of the certificate
+    tls_client_ca: OptionalPath = None  # PEM; clients must then show a certificate signed by it
     reload_s: Seconds = 10.0  # changed certificates, keys and API keys are noticed by the first caller after this
-    api_keys: Path | None = None  # TOML, made with `dragoman keys`; None: everybody may call
-    identity_header: str | None = None  # metadata key in which a trusted proxy names its client
-    trusted_proxies: str = ""  # addresses, like "10.0.0.0/8, ::1"; from others, identity_header is ignored
+    api_keys: OptionalPath = None  # TOML, made with `dragoman keys`; None: everybody may call
+    identity_header: OptionalText = None  # metadata key in which a trusted proxy names its client
+    trusted_proxies: str = (
+        ""  # addresses, like "10.0.0.0/8, ::1"; what others say of their clients, or of https, is ignored
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -176,7 +196,7 @@ class LifecycleConfig:
     unready_exit_s: SecondsOrNever = 60.0
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
     grace_s: Delay = 30.0  # after that delay: time for accepted calls to finish
-    ports_file: Path | None = None  # written when serving: {"pid", "grpc_port", "http_port", ...} as JSON
+    ports_file: OptionalPath = None  # written when serving: {"pid", "grpc_port", "http_port", ...} as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -186,7 +206,7 @@ class TelemetryConfig:
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # lines of less weight are not written
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal, JSON otherwise
     slow_request_s: SecondsOrNever = 5.0  # calls that take longer are logged with their phases; `never`: none is
-    otlp_endpoint: str | None = None  # OpenTelemetry traces go there over gRPC; needs the extra `otel`
+    otlp_endpoint: OptionalText = None  # OpenTelemetry traces go there over gRPC; needs the extra `otel`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -47,7 +47,7 @@ IpAddress: TypeAlias = IPv4Address | IPv6Address
 class TrustedProxies:
     """Those who may say for whom they call, and the metadata key in which they do."""
 
-    header: str
+    header: str | None  # None: they name no client, and say only whether it came by https
     networks: tuple[IPv4Network | IPv6Network, ...]
 
     def are_at(self, address: IpAddress | None) -> bool:
@@ -59,7 +59,7 @@ class TrustedProxies:
 
         More than once means that the proxy lets its clients' own headers through; which is whose cannot be known.
         """
-        if not self.are_at(address):
+        if self.header is None or not self.are_at(address):
             return None
         names = [value for key, value in metadata if key == self.header]
         return names[0].strip() or None if len(names) == 1 and isinstance(names[0], str) else None
@@ -69,14 +69,16 @@ def trusted_proxies(config: SecurityConfig) -> TrustedProxies | None:
     """Return what the settings say about proxies; None: nobody is trusted.
 
     Raises:
-        ConfigError: one setting stands without the other, or its value cannot be read.
+        ConfigError: there is a header that nobody is trusted with, or a value cannot be read.
     """
     header, written = config.identity_header, config.trusted_proxies.strip()
     if header is None and not written:
         return None
-    if header is None or not written:
-        raise ConfigError("security.identity_header and security.trusted_proxies need each other")
-    if not _VALID_HEADER.fullmatch(header) or header.endswith("-bin") or header.startswith(_RESERVED):
+    if not written:
+        raise ConfigError("security.identity_header needs security.trusted_proxies: the addresses that may send it")
+    if header is not None and (
+        not _VALID_HEADER.fullmatch(header) or header.endswith("-bin") or header.startswith(_RESERVED)
+    ):
         raise ConfigError(f"security.identity_header is {header!r}: lower-case letters, digits and -_. are allowed")
     try:
         networks = tuple(ip_network(part.strip()) for part in written.split(","))

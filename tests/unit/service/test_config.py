@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -9,7 +10,7 @@ import pytest
 
 from model.bundle import PRETRAINED_DIR
 from service.cli.options import bundle_dir
-from service.config import ConfigError, ServerConfig, load_config
+from service.config import ConfigError, ServerConfig, allowed_bounds, load_config
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,8 @@ def another(defaults: Any, name: str) -> object:
         return not default
     if Path in hints:
         return Path("/elsewhere")
+    if name == "cors_origins":
+        return "https://another.example"
     return "another" if str in hints else (default or 0) + 1
 
 
@@ -195,3 +198,44 @@ class TestRecords:
 
         assert dataclasses.asdict(getattr(config, group.name)) == given
         assert not {name for name, value in given.items() if value == getattr(defaults, name)}
+
+
+class TestOrigins:
+    @pytest.mark.parametrize(
+        ("given", "taken"),
+        [
+            ("", ""),
+            ("*", "*"),
+            ("https://a.example/", "https://a.example"),
+            ("HTTPS://A.example,http://[::1]:8080 ,", "https://a.example, http://[::1]:8080"),
+        ],
+    )
+    def test_origins_are_taken_as_browsers_send_them(self, given, taken):
+        assert load_config(overrides={"listen.cors_origins": given}).listen.cors_origins == taken
+
+    @pytest.mark.parametrize("wrong", ["a.example", "https://a.example/path", "https://*.a.example", "https:// a"])
+    def test_what_no_browser_sends_is_refused_by_name(self, wrong):
+        with pytest.raises(ConfigError, match=r"listen\.cors_origins is .* is no origin: write scheme and host"):
+            load_config(overrides={"listen.cors_origins": wrong})
+
+
+GROUPS = get_type_hints(ServerConfig)
+HINTS = {f"{group}.{name}": str(hint) for group in GROUPS for name, hint in get_type_hints(GROUPS[group]).items()}
+
+
+def test_an_empty_path_is_none():
+    optional = [name for name, hint in HINTS.items() if "Path" in hint]
+
+    config = load_config(overrides=dict.fromkeys(optional, ""))
+
+    assert len(optional) >= 8
+    assert {getattr(getattr(config, group), name) for group, _, name in (one.partition(".") for one in optional)} == {
+        None
+    }
+
+
+def test_every_number_has_bounds():
+    numbers = [name for name, hint in HINTS.items() if re.search(r"\b(int|float)\b", hint)]
+
+    assert len(numbers) > 30
+    assert [one for one in numbers if not any("at most" in bound for bound in allowed_bounds(*one.split(".")))] == []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.calls.api_keys import digest_of, generate_key, watch_keys
-from service.calls.authentication import Authenticator, authenticator, identify, trusted_proxies
+from service.calls.authentication import Authenticator, address_of, authenticator, identify, trusted_proxies
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 
@@ -110,6 +110,13 @@ class TestPeer:
 
 
 class TestProxy:
+    def test_proxies_without_a_header_are_trusted_and_name_nobody(self):
+        proxies = trusted_proxies(SecurityConfig(trusted_proxies="10.0.0.0/8"))
+
+        assert proxies is not None
+        assert proxies.are_at(address_of("ipv4:10.1.2.3:5"))
+        assert identify("ipv4:10.1.2.3:5", (("x-client", "shop"),), proxies).name == "10.1.2.3"
+
     SETTINGS = SecurityConfig(identity_header="x-client", trusted_proxies="10.0.0.0/8, ::1")
 
     @pytest.mark.parametrize("peer", ["ipv4:10.1.2.3:4", "ipv6:%5B::1%5D:4", "ipv6:%5B::ffff:10.1.2.3%5D:4"])
@@ -140,7 +147,7 @@ class TestProxy:
     @pytest.mark.parametrize(
         ("settings", "problem"),
         [
-            ({"identity_header": "x-client"}, "need each other"),
+            ({"identity_header": "x-client"}, "identity_header needs security.trusted_proxies"),
             ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1,"}, "trusted_proxies: ''"),
             ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits"),
             ({"identity_header": "X-Client", "trusted_proxies": "::1"}, "identity_header is 'X-Client'"),
