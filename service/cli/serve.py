@@ -96,9 +96,11 @@ def serve(
 
     import uvloop
 
+    from service.server.first_process import leave_process_1
     from service.telemetry.logs import never_wait_for_stderr
 
     never_wait_for_stderr()
+    leave_process_1()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(_serve(server_config, demo))
     raise typer.Exit(exit_code)

@@ -141,6 +141,7 @@ PROMISES: dict[str, Promise] = {
     ),
     "I7": Promise("SIGKILL of serve, loadtest, bulk or models add", "none of its processes is there 5 s later"),
     "I8": Promise("memory of the container runs out", "an engine dies, the core lives, its texts are tried once more"),
+    "I12": Promise("process 1 of a container", "orphans leave no zombie; SIGTERM: exit 0, nothing is left"),
 }
 
 # Rows held by tests of these files; a name stands for all tests that begin with it.

@@ -62,9 +62,10 @@ exec "$@"
 UNSHARE = ("unshare", "--mount", *(() if os.getuid() == 0 else ("--map-root-user",)))
 
 
-def can_mount() -> bool:
-    done = subprocess.run([*UNSHARE, "sh", "-c", "mount --make-rprivate /"], capture_output=True, check=False)
-    return done.returncode == 0
+def require(*command: str) -> None:
+    """Skip the test where such namespaces cannot be made."""
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip(f"not allowed here: {' '.join(command)}")
 
 
 @pytest.mark.promise("I1")
@@ -72,8 +73,7 @@ def can_mount() -> bool:
 @pytest.mark.parametrize(("place", "edges"), [("", "1"), ("full", "1"), ("full", "2"), ("missing", "2")])
 async def test_every_call_answers_whatever_the_temporary_directory_is(tmp_path, seen: Seen, place, edges):
     """The included models with two engines each, which would share weights there; `place` "" is a read-only /tmp."""
-    if not can_mount():
-        pytest.skip("needs a mount namespace")
+    require(*UNSHARE, "sh", "-c", "mount --make-rprivate /")
     options = {
         **DEFAULTS,
         "DRAGOMAN_ENGINE__NUM_ENGINES": "2",
@@ -296,3 +296,43 @@ async def test_memory_that_runs_out_costs_an_engine_and_no_text(tmp_path, memory
         server.process.kill()
         server.process.wait()
         await eventually(lambda: not (memory_group / "cgroup.procs").read_text())
+
+
+OWN_PIDS = (*UNSHARE, "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.mark.promise("I12")
+@pytest.mark.timeout(180)
+async def test_process_1_leaves_no_zombies_and_ends_with_its_server(echo_bundle, tmp_path, seen: Seen):
+    require(*OWN_PIDS, "true")
+    server = await asyncio.to_thread(start, echo_bundle, tmp_path, within=OWN_PIDS)
+    try:
+        (first,) = psutil.Process(server.process.pid).children()
+        orphan = (
+            "nsenter",
+            "--target",
+            str(first.pid),
+            "--pid",
+            "--mount",
+            "sh",
+            "-c",
+            "for n in 1 2 3; do true & done",
+        )
+        for _ in range(5):
+            leaving = await asyncio.create_subprocess_exec(*orphan)
+            await leaving.wait()
+
+        def zombies() -> list[psutil.Process]:
+            return [one for one in first.children(recursive=True) if one.status() == psutil.STATUS_ZOMBIE]
+
+        await eventually(lambda: not zombies())
+        async with calling(server.address) as calls:
+            assert await calls.texts("some words") == ["some words"]
+        everybody = first.children(recursive=True)
+        first.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(server.wait) == 0
+        assert psutil.wait_procs([first, *everybody], timeout=5)[1] == []
+        seen(f"{len(everybody)} processes beside it; 15 orphans, no zombie; exit 0")
+    finally:
+        server.process.kill()
+        server.process.wait()
