@@ -1,4 +1,5 @@
-// Compares the kernels of every instruction set that this CPU can run with the plain ones: `kernels_test [SEED [SET ...]]`.
+// Compares the kernels of every instruction set that this CPU can run with the plain ones: `kernels_test [SEED [SET
+// ...]]`.
 //
 // Prints a line for each function that differs and ends with 1 if there was one.  Values are random, rows from 1 to 40,
 // widths odd multiples of the smallest.
@@ -87,15 +88,21 @@ struct Product {
         const size_t panel = static_cast<size_t>(n / kPanel) * kPanel * num_inputs;
         if (is_integer) {
           const int value = random.integer(0, 9) ? random.integer(-127, 127) : (k % 2 ? 127 : -127);
-          integers.data[panel + static_cast<size_t>(k / 4) * 4 * kPanel + n % kPanel * 4 + k % 4] = static_cast<int8_t>(value);
+          integers.data[panel + static_cast<size_t>(k / 4) * 4 * kPanel + n % kPanel * 4 + k % 4] =
+              static_cast<int8_t>(value);
           sums[n] += value;
         } else {
           floats.data[panel + static_cast<size_t>(k) * kPanel + n % kPanel] = random.number(0.1f);
         }
       }
     }
-    linear = {num_inputs, num_outputs,   is_integer ? integers.data : nullptr, is_integer ? nullptr : floats.data,
-              scales.data(), sums.data(), bias.data()};
+    linear = {num_inputs,
+              num_outputs,
+              is_integer ? integers.data : nullptr,
+              is_integer ? nullptr : floats.data,
+              scales.data(),
+              sums.data(),
+              bias.data()};
     rows = {is_integer ? nullptr : row_floats.data(), row_integers.data(), row_scales.data(), levels + 1};
   }
 
@@ -137,7 +144,8 @@ void check_ranking(const Kernels& kernels, Random& random) {
     const bool is_integer = random.integer(0, 1);
     const int num_outputs = kBlock * random.integer(1, 5), num_best = random.integer(1, 70);
     Product product(random, num_rows, random.multiple(5), num_outputs, is_integer, kernels.levels);
-    for (int i = 0; i < kBlock && num_outputs > kBlock; i++) product.bias[i] = -INFINITY;  // a whole block without a token
+    for (int i = 0; i < kBlock && num_outputs > kBlock; i++)
+      product.bias[i] = -INFINITY;  // a whole block without a token
     std::vector<float> bans(num_outputs);
     for (float& ban : bans) ban = random.integer(0, 9) ? 0.0f : -INFINITY;
     std::vector<Edit> edits;
@@ -168,7 +176,8 @@ void check_ranking(const Kernels& kernels, Random& random) {
 void check_rows(const Kernels& kernels, Random& random) {
   for (int trial = 0; trial < kTrials; trial++) {
     const int width = random.multiple(21);
-    const std::vector<float> values = random.numbers(width, 3.0f), weight = random.numbers(width), bias = random.numbers(width);
+    const std::vector<float> values = random.numbers(width, 3.0f), weight = random.numbers(width),
+                             bias = random.numbers(width);
     std::vector<float> found(width), wanted(width);
     const Norm norm = {weight.data(), random.integer(0, 1) ? bias.data() : nullptr, 1e-5f};
     kernels.normalize(values.data(), width, norm, found.data());
@@ -180,7 +189,8 @@ void check_rows(const Kernels& kernels, Random& random) {
       const float* factors = random.integer(0, 1) ? bias.data() : nullptr;
       kernels.activate(found.data(), factors, width, activation);
       plain_kernels.activate(wanted.data(), factors, width, activation);
-      require(are_close(found, wanted, 2e-6f), kernels.name, "activation " + std::to_string(static_cast<int>(activation)));
+      require(are_close(found, wanted, 2e-6f), kernels.name,
+              "activation " + std::to_string(static_cast<int>(activation)));
     }
 
     std::vector<uint8_t> levels(width);
@@ -198,7 +208,8 @@ void check_rows(const Kernels& kernels, Random& random) {
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
       std::vector<float> poisoned = values;
       poisoned[random.integer(0, width - 1)] = bad;
-      require(isnan(kernels.quantize(poisoned.data(), width, levels.data())), kernels.name, "scale of what is not finite");
+      require(isnan(kernels.quantize(poisoned.data(), width, levels.data())), kernels.name,
+              "scale of what is not finite");
     }
 
     const int num_tokens = random.integer(1, 9), token = random.integer(0, num_tokens - 1);
@@ -235,8 +246,9 @@ void check_attention(const Kernels& kernels, const CacheKernels& cache, const Ca
     const std::vector<float> own_bias = random.numbers(static_cast<size_t>(num_heads) * num_columns);
     std::vector<float> weights(static_cast<size_t>(num_heads > 4 ? num_heads : 4) * padded(num_columns));
     std::vector<float> found(static_cast<size_t>(num_queries) * width), wanted(found.size());
-    ColumnAttention own = {queries.data(), stored.data,        chosen.data(), num_columns, num_heads, head_width, scale,
-                           trial % 2 ? own_bias.data() : nullptr, weights.data(), found.data()};
+    ColumnAttention own = {queries.data(), stored.data, chosen.data(), num_columns,
+                           num_heads,      head_width,  scale,         trial % 2 ? own_bias.data() : nullptr,
+                           weights.data(), found.data()};
     cache.attend_columns(own);
     own.out = wanted.data();
     plain.attend_columns(own);
@@ -250,10 +262,21 @@ void check_attention(const Kernels& kernels, const CacheKernels& cache, const Ca
     require(memcmp(keys.data, wanted_keys.data, keys.count) == 0, kernels.name, "transposed keys" + type);
     const std::vector<float> bias = random.numbers(static_cast<size_t>(num_heads) * num_queries * stride);
     std::vector<float> shown(static_cast<size_t>(num_heads) * num_queries * num_columns), wanted_shown(shown.size());
-    SharedAttention shared = {queries.data(), static_cast<size_t>(width), num_queries, keys.data,
-                              stored.data + width * cache.element_size, static_cast<size_t>(2 * width), num_columns,
-                              num_heads, head_width, scale, trial % 2 ? bias.data() : nullptr, weights.data(), found.data(),
-                              static_cast<size_t>(width), shown.data()};
+    SharedAttention shared = {queries.data(),
+                              static_cast<size_t>(width),
+                              num_queries,
+                              keys.data,
+                              stored.data + width * cache.element_size,
+                              static_cast<size_t>(2 * width),
+                              num_columns,
+                              num_heads,
+                              head_width,
+                              scale,
+                              trial % 2 ? bias.data() : nullptr,
+                              weights.data(),
+                              found.data(),
+                              static_cast<size_t>(width),
+                              shown.data()};
     cache.attend_shared(shared);
     shared.out = wanted.data(), shared.shown = wanted_shown.data();
     plain.attend_shared(shared);

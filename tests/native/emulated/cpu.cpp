@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <initializer_list>
+
 namespace dragoman {
 
 const Kernels* find_kernels(const char* name) {

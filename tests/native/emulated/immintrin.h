@@ -3,7 +3,6 @@
 #pragma once
 
 #include_next <immintrin.h>
-
 #include <stdint.h>
 #include <string.h>
 

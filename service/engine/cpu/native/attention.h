@@ -126,7 +126,8 @@ void attend_columns(const ColumnAttention& own) {
 
 // Scaled products of ROWS queries with VECTORS vectors of keys of one head: weights [ROWS, stride].
 template <class Isa, class T, int ROWS, int VECTORS>
-inline void score_rows(const SharedAttention& shared, const float* queries, const T* keys, size_t stride, float* weights) {
+inline void score_rows(const SharedAttention& shared, const float* queries, const T* keys, size_t stride,
+                       float* weights) {
   using Floats = typename Isa::Floats;
   Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 4
@@ -197,14 +198,16 @@ void attend_rows(const SharedAttention& shared, int first) {
     for (; s + 2 * Isa::width <= stride; s += 2 * Isa::width) {
       score_rows<Isa, T, ROWS, 2>(shared, queries, keys + s, stride, shared.weights + s);
     }
-    for (; s < stride; s += Isa::width) score_rows<Isa, T, ROWS, 1>(shared, queries, keys + s, stride, shared.weights + s);
+    for (; s < stride; s += Isa::width)
+      score_rows<Isa, T, ROWS, 1>(shared, queries, keys + s, stride, shared.weights + s);
     float shares[ROWS];
     for (int r = 0; r < ROWS; r++) {
       float* weights = shared.weights + r * stride;
       const size_t row = static_cast<size_t>(head) * shared.num_queries + first + r;
       for (int t = 0; shared.bias && t < num_columns; t++) weights[t] += shared.bias[row * stride + t];
       shares[r] = soften<Isa>(weights, num_columns);
-      for (int t = 0; shared.shown && t < num_columns; t++) shared.shown[row * num_columns + t] = weights[t] * shares[r];
+      for (int t = 0; shared.shown && t < num_columns; t++)
+        shared.shown[row * num_columns + t] = weights[t] * shares[r];
     }
     const T* values = static_cast<const T*>(shared.values) + begin;
     float* out = shared.out + first * shared.out_stride + begin;
@@ -212,7 +215,8 @@ void attend_rows(const SharedAttention& shared, int first) {
     for (; i + 2 * Isa::width <= shared.head_width; i += 2 * Isa::width) {
       mix_rows<Isa, T, ROWS, 2>(shared, values + i, stride, shares, out + i);
     }
-    for (; i < shared.head_width; i += Isa::width) mix_rows<Isa, T, ROWS, 1>(shared, values + i, stride, shares, out + i);
+    for (; i < shared.head_width; i += Isa::width)
+      mix_rows<Isa, T, ROWS, 1>(shared, values + i, stride, shares, out + i);
   }
 }
 

@@ -16,11 +16,11 @@ struct CpuFeatures {
 #if defined(__x86_64__)
 
 // Bits of CPUID (Intel's manual, volume 2A) and of XCR0 (volume 1, chapter 13).
-constexpr uint32_t kFma = 1u << 12, kOsxsave = 1u << 27, kAvx = 1u << 28, kF16c = 1u << 29;              // 1, ECX
-constexpr uint32_t kAvx2 = 1u << 5, kAvx512f = 1u << 16, kAvx512dq = 1u << 17, kAvx512bw = 1u << 30,     // 7, EBX
+constexpr uint32_t kFma = 1u << 12, kOsxsave = 1u << 27, kAvx = 1u << 28, kF16c = 1u << 29;           // 1, ECX
+constexpr uint32_t kAvx2 = 1u << 5, kAvx512f = 1u << 16, kAvx512dq = 1u << 17, kAvx512bw = 1u << 30,  // 7, EBX
     kAvx512vl = 1u << 31;
-constexpr uint32_t kAvx512Vnni = 1u << 11;                                                               // 7, ECX
-constexpr uint32_t kAvxVnni = 1u << 4;                                                                   // 7.1, EAX
+constexpr uint32_t kAvx512Vnni = 1u << 11;                // 7, ECX
+constexpr uint32_t kAvxVnni = 1u << 4;                    // 7.1, EAX
 constexpr uint32_t kSavesAvx = 0x6, kSavesAvx512 = 0xe6;  // registers that the system saves when tasks take turns
 
 CpuFeatures detect() {

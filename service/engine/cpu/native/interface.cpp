@@ -36,7 +36,8 @@ bool are_starts(const int64_t* starts, int32_t count, int32_t longest) {
 
 EXPORTED int32_t dg_interface() { return kInterface; }
 
-// The name of the instruction set of this name, or of the best for an empty one, if this machine can run it; else empty.
+// The name of the instruction set of this name, or of the best for an empty one, if this machine can run it; else
+// empty.
 EXPORTED const char* dg_instruction_set(const char* name) {
   const Kernels* kernels = name ? find_kernels(name) : nullptr;
   return kernels ? kernels->name : "";
@@ -67,7 +68,8 @@ EXPORTED void dg_close(Model* model) { delete model; }
 EXPORTED int32_t dg_encode(Model* model, int32_t num_sources, const int32_t* ids, const int64_t* starts, Source** out,
                            float* shown) {
   if (!model || num_sources < 1 || num_sources > kMostSources || !ids || !starts || !out) return kWrongArgument;
-  if (!are_starts(starts, num_sources, model->header.num_positions) || (shown && num_sources > 1)) return kWrongArgument;
+  if (!are_starts(starts, num_sources, model->header.num_positions) || (shown && num_sources > 1))
+    return kWrongArgument;
   if (starts[num_sources] > INT32_MAX || !are_within(ids, starts[num_sources], model->header.num_source_tokens)) {
     return kWrongArgument;
   }
@@ -75,6 +77,7 @@ EXPORTED int32_t dg_encode(Model* model, int32_t num_sources, const int32_t* ids
   for (; num_made < num_sources; num_made++) {
     out[num_made] = new (std::nothrow) Source();
     if (!out[num_made]) break;
+    out[num_made]->model = model;
     out[num_made]->num_columns = static_cast<int32_t>(starts[num_made + 1] - starts[num_made]);
   }
   if (num_made == num_sources && encode(*model, ids, out, num_sources, shown)) return kOk;
@@ -94,11 +97,12 @@ EXPORTED int32_t dg_new_state(Model* model, int32_t beam_size, SearchState** out
 
 EXPORTED void dg_close_state(SearchState* state) { delete state; }
 
-// Adds sentences.  Sentence b may use the tokens, which ascend, from token_starts[b] to token_starts[b + 1], or all where
-// `token_starts` is null.  After an error none is added.
+// Adds sentences.  Sentence b may use the tokens, which ascend, from token_starts[b] to token_starts[b + 1], or all
+// where `token_starts` is null.  After an error none is added.
 EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* const* sources, const int32_t* tokens,
                            const int64_t* token_starts) {
-  if (!state || state->awaits_advance || num_sources < 1 || num_sources > kMostSources || !sources) return kWrongArgument;
+  if (!state || state->awaits_advance || num_sources < 1 || num_sources > kMostSources || !sources)
+    return kWrongArgument;
   const Header& header = state->model->header;
   if (token_starts) {
     if (!tokens || !are_starts(token_starts, num_sources, header.num_target_tokens)) return kWrongArgument;
@@ -110,7 +114,7 @@ EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* cons
     }
   }
   for (int32_t b = 0; b < num_sources; b++) {
-    if (!sources[b]) return kWrongArgument;
+    if (!sources[b] || sources[b]->model != state->model) return kWrongArgument;
   }
   const int32_t before = state->num_sentences;
   bool has_memory = state->sentences.reserve(static_cast<size_t>(before) + num_sources, before);
@@ -122,7 +126,8 @@ EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* cons
     has_memory = begin(*sentence, sources[b], state->beam_size);
     if (has_memory && token_starts) {
       const int64_t first = token_starts[b];
-      has_memory = choose_tokens(*state->model, *sentence, tokens + first, static_cast<int>(token_starts[b + 1] - first));
+      has_memory =
+          choose_tokens(*state->model, *sentence, tokens + first, static_cast<int>(token_starts[b + 1] - first));
     }
   }
   if (has_memory) return kOk;
@@ -166,9 +171,10 @@ EXPORTED int32_t dg_advance(SearchState* state, int32_t num_sentences, const int
 
 // Reads a translation in one pass: inputs [T] of the decoder and the token that follows each of them, whose natural
 // log-probabilities go to log_probs [T].  `shown` gets what each head attends to: [layers, H, T, S].
-EXPORTED int32_t dg_score(Model* model, Source* source, int32_t num_tokens, const int32_t* inputs, const int32_t* following,
-                          float* log_probs, float* shown) {
-  if (!model || !source || !inputs || !following || !log_probs || !shown) return kWrongArgument;
+EXPORTED int32_t dg_score(Model* model, Source* source, int32_t num_tokens, const int32_t* inputs,
+                          const int32_t* following, float* log_probs, float* shown) {
+  if (!model || !source || source->model != model || !inputs || !following || !log_probs || !shown)
+    return kWrongArgument;
   const Header& header = model->header;
   if (num_tokens < 1 || num_tokens > header.num_positions) return kWrongArgument;
   if (!are_within(inputs, num_tokens, header.num_target_tokens)) return kWrongArgument;
@@ -176,7 +182,8 @@ EXPORTED int32_t dg_score(Model* model, Source* source, int32_t num_tokens, cons
   // Every token is a hypothesis of its own whose past are those before it.
   Sentence sentence;
   Array<DecoderRow> rows;
-  if (!begin(sentence, source, 1) || !rows.reserve(num_tokens) || !model->rankings.reserve(num_tokens)) return kNoMemory;
+  if (!begin(sentence, source, 1) || !rows.reserve(num_tokens) || !model->rankings.reserve(num_tokens))
+    return kNoMemory;
   if (!model->logits.reserve(num_tokens) || !model->tokens.reserve(num_tokens)) return kNoMemory;
   for (int32_t t = 0; t < num_tokens; t++) {
     if (!make_room(*model, sentence, 1, 1)) return kNoMemory;

@@ -1,5 +1,5 @@
-// AVX2 with FMA and F16C: 8 floats a vector.  Without dot products, sums of two products of bytes saturate at 16 bits, so
-// activations have 7 bits here: 2 * 127 * 127 fits.
+// AVX2 with FMA and F16C: 8 floats a vector.  Without dot products, sums of two products of bytes saturate at 16 bits,
+// so activations have 7 bits here: 2 * 127 * 127 fits.
 #pragma once
 
 #include <immintrin.h>
@@ -22,9 +22,7 @@ struct Avx2 {
 
   static Floats spread(float x) { return _mm256_set1_ps(x); }
   static Floats load(const float* p) { return _mm256_loadu_ps(p); }
-  static Floats load(const Half* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
+  static Floats load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static Floats load(const int8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
@@ -68,7 +66,9 @@ struct Avx2 {
   }
 
   // The bits of magnitudes as integers: not a number > infinite > all others.
-  static Integers magnitudes(Floats x) { return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(INT32_MAX)); }
+  static Integers magnitudes(Floats x) {
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(INT32_MAX));
+  }
   static Integers max(Integers a, Integers b) { return _mm256_max_epi32(a, b); }
   static int32_t greatest(Integers x) {
     __m128i half = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));

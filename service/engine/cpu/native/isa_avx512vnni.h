@@ -20,9 +20,7 @@ struct Avx512Vnni {
 
   static Floats spread(float x) { return _mm512_set1_ps(x); }
   static Floats load(const float* p) { return _mm512_loadu_ps(p); }
-  static Floats load(const Half* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
+  static Floats load(const Half* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   static Floats load(const int8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
@@ -54,7 +52,9 @@ struct Avx512Vnni {
   }
 
   // The bits of magnitudes as integers: not a number > infinite > all others.
-  static Integers magnitudes(Floats x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MAX)); }
+  static Integers magnitudes(Floats x) {
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MAX));
+  }
   static Integers max(Integers a, Integers b) { return _mm512_max_epi32(a, b); }
   static int32_t greatest(Integers x) { return _mm512_reduce_max_epi32(x); }
   // 16 values times a factor, rounded, plus zero, from 0 to 255

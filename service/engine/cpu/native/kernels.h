@@ -26,13 +26,13 @@ struct Half {
 
 // out[n] = bias[n] + sum over k of in[k] * weight[k][n], the weight in floats, or in integers times scales[n].
 struct Linear {
-  int32_t num_inputs;       // K
-  int32_t num_outputs;      // N
-  const int8_t* integers;   // [N / 16][K / 4][16][4], from -127 to 127; null: floats
-  const float* floats;      // [N / 16][K][16]; null: integers
-  const float* scales;      // [N], with integers
-  const int32_t* sums;      // [N]: of each output's integers
-  const float* bias;        // [N]
+  int32_t num_inputs;      // K
+  int32_t num_outputs;     // N
+  const int8_t* integers;  // [N / 16][K / 4][16][4], from -127 to 127; null: floats
+  const float* floats;     // [N / 16][K][16]; null: integers
+  const float* scales;     // [N], with integers
+  const int32_t* sums;     // [N]: of each output's integers
+  const float* bias;       // [N]
 };
 
 // The inputs of a product, as floats or as integers: value = (integer - zero) * scale of the row.
@@ -64,28 +64,28 @@ struct ColumnAttention {
   const int32_t* columns;  // [T]: which of them, oldest first
   int32_t num_columns;     // T, at least 1
   int32_t num_heads, head_width;
-  float scale;             // of products of queries and keys
-  const float* bias;       // [H, T], added to them; null: nothing
-  float* weights;          // [H, T rounded up to 16], scratch
-  float* out;              // [A]
+  float scale;        // of products of queries and keys
+  const float* bias;  // [H, T], added to them; null: nothing
+  float* weights;     // [H, T rounded up to 16], scratch
+  float* out;         // [A]
 };
 
 // Some queries over the same columns.
 struct SharedAttention {
-  const float* queries;    // [M, query_stride]
+  const float* queries;  // [M, query_stride]
   size_t query_stride;
-  int32_t num_queries;     // M
-  const void* keys;        // [A, S rounded up to 16], of the cache's type: columns lie side by side
-  const void* values;      // [S, value_stride]
+  int32_t num_queries;  // M
+  const void* keys;     // [A, S rounded up to 16], of the cache's type: columns lie side by side
+  const void* values;   // [S, value_stride]
   size_t value_stride;
-  int32_t num_columns;     // S, at least 1
+  int32_t num_columns;  // S, at least 1
   int32_t num_heads, head_width;
   float scale;
-  const float* bias;       // [H, M, S rounded up to 16], added to scaled products; null: nothing
-  float* weights;          // [4, S rounded up to 16], scratch
-  float* out;              // [M, out_stride]
+  const float* bias;  // [H, M, S rounded up to 16], added to scaled products; null: nothing
+  float* weights;     // [4, S rounded up to 16], scratch
+  float* out;         // [M, out_stride]
   size_t out_stride;
-  float* shown;            // [H, M, S]: where to put what each head attends to; null: nowhere
+  float* shown;  // [H, M, S]: where to put what each head attends to; null: nowhere
 };
 
 // A change of a logit: divide it by the factor if it is positive, else multiply it, then add the value.
@@ -100,8 +100,8 @@ struct Ranking {
   int32_t* tokens;  // [C]
   int32_t first_edit, end_edit;
   float log_sum;
-  float greatest;   // logit so far
-  float sums[16];   // of exponentials, less the greatest, by lane
+  float greatest;  // logit so far
+  float sums[16];  // of exponentials, less the greatest, by lane
 };
 
 // The functions that read or write caches of one type.

@@ -25,8 +25,7 @@ class Stack {
            model_.integers.reserve(num_rows * widest) && model_.scales.reserve(num_rows) &&
            model_.hidden.reserve(kInnerRows * inner * (header_.is_gated ? 2 : 1)) &&
            model_.hidden_integers.reserve(kInnerRows * inner) && model_.hidden_scales.reserve(kInnerRows) &&
-           model_.weights.reserve(num_weights) &&
-           model_.keys.reserve(num_padded * attention_width_ * sizeof(float));
+           model_.weights.reserve(num_weights) && model_.keys.reserve(num_padded * attention_width_ * sizeof(float));
   }
 
   float* states() { return model_.states.data(); }
@@ -134,8 +133,7 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
   int num_rows = 0, longest = 0;
   for (int b = 0; b < num_sources; b++) {
     Source& source = *sources[b];
-    const size_t num_bytes = source.layer_size(model) * header.num_decoder_layers * model.cache->element_size;
-    if (!source.memory.reserve(num_bytes)) return false;
+    if (!source.memory.reserve(source.layer_bytes() * header.num_decoder_layers)) return false;
     num_rows += source.num_columns;
     longest = source.num_columns > longest ? source.num_columns : longest;
   }
@@ -144,7 +142,8 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
   for (int b = 0, row = 0; b < num_sources; b++) {
     for (int s = 0; s < sources[b]->num_columns; s++, row++) {
       float* states = stack.states() + static_cast<size_t>(row) * width;
-      kernels.embed(model.source_table, ids[row], model.source_positions + static_cast<size_t>(s) * width, width, states);
+      kernels.embed(model.source_table, ids[row], model.source_positions + static_cast<size_t>(s) * width, width,
+                    states);
     }
   }
   if (header.has_embedding_norm) stack.normalize(model.source_embedding_norm, num_rows);
@@ -182,11 +181,11 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
     for (int b = 0, row = 0; b < num_sources; row += sources[b++]->num_columns) {
       Source& source = *sources[b];
       const float* keys = model.wide.data() + static_cast<size_t>(row) * stride;
-      model.cache->transpose(keys, stride, source.num_columns, attention_width, source.keys(model, layer));
+      model.cache->transpose(keys, stride, source.num_columns, attention_width, source.keys(layer));
       const size_t row_bytes = attention_width * model.cache->element_size;
       for (int s = 0; s < source.num_columns; s++) {
         const float* values = keys + static_cast<size_t>(s) * stride + attention_width;
-        model.cache->store(values, attention_width, source.values(model, layer) + s * row_bytes);
+        model.cache->store(values, attention_width, source.values(layer) + s * row_bytes);
       }
     }
   }
@@ -208,7 +207,8 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
   if (!stack.reserve(num_rows, most_columns)) return false;
   for (int row = 0; row < num_rows; row++) {
     const float* position = model.target_positions + static_cast<size_t>(rows[row].position) * width;
-    kernels.embed(model.target_table, rows[row].token, position, width, stack.states() + static_cast<size_t>(row) * width);
+    kernels.embed(model.target_table, rows[row].token, position, width,
+                  stack.states() + static_cast<size_t>(row) * width);
   }
   if (header.has_embedding_norm) stack.normalize(model.target_embedding_norm, num_rows);
 
@@ -243,7 +243,7 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
       fill_sizes(model, attention);
       attention.queries = wide + static_cast<size_t>(row) * attention_width;
       attention.query_stride = attention_width, attention.num_queries = count;
-      attention.keys = source.keys(model, i), attention.values = source.values(model, i);
+      attention.keys = source.keys(i), attention.values = source.values(i);
       attention.value_stride = attention_width, attention.num_columns = source.num_columns;
       attention.weights = model.weights.data();
       attention.out = mixed + static_cast<size_t>(row) * attention_width;

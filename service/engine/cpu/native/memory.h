@@ -12,9 +12,9 @@
 
 namespace dragoman {
 
-constexpr size_t kAlignment = 64;           // bytes: a cache line, and the widest vector
+constexpr size_t kAlignment = 64;              // bytes: a cache line, and the widest vector
 constexpr size_t kHugePage = size_t{2} << 20;  // larger arrays lie in huge pages, where the system has some
-constexpr size_t kReadBeyond = 64;          // bytes behind an array that a vector may read
+constexpr size_t kReadBeyond = 64;             // bytes behind an array that a vector may read
 
 inline size_t round_up(size_t number, size_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 

@@ -76,17 +76,10 @@ class Tensors {
 };
 
 bool is_possible(const Header& header) {
-  const int32_t sizes[] = {header.width,
-                           header.num_heads,
-                           header.head_width,
-                           header.inner_width,
-                           header.num_source_tokens,
-                           header.num_target_tokens,
-                           header.num_logits,
-                           header.num_encoder_layers,
-                           header.num_decoder_layers,
-                           header.num_positions,
-                           header.num_tensors};
+  const int32_t sizes[] = {header.width,         header.num_heads,          header.head_width,
+                           header.inner_width,   header.num_source_tokens,  header.num_target_tokens,
+                           header.num_logits,    header.num_encoder_layers, header.num_decoder_layers,
+                           header.num_positions, header.num_tensors};
   for (const int32_t size : sizes) {
     if (size < 1 || size > kMostNumbers) return false;
   }

@@ -13,20 +13,20 @@ constexpr int32_t kFormat = 1;
 struct Header {
   char magic[8];
   int32_t format;
-  int32_t width;                // D
-  int32_t num_heads;            // H
-  int32_t head_width;           // d, rounded up to 16
-  float attention_scale;        // one over the square root of the width before that
-  int32_t inner_width;          // of the feed-forward network, rounded up to 16
+  int32_t width;          // D
+  int32_t num_heads;      // H
+  int32_t head_width;     // d, rounded up to 16
+  float attention_scale;  // one over the square root of the width before that
+  int32_t inner_width;    // of the feed-forward network, rounded up to 16
   int32_t num_source_tokens, num_target_tokens;
-  int32_t num_logits;           // N of the projection: a multiple of 64
+  int32_t num_logits;  // N of the projection: a multiple of 64
   int32_t num_encoder_layers, num_decoder_layers;
   int32_t num_positions;
-  int32_t norms_first;          // pre-norm: x + f(norm(x)); otherwise norm(x + f(x))
+  int32_t norms_first;  // pre-norm: x + f(norm(x)); otherwise norm(x + f(x))
   int32_t has_embedding_norm, has_final_norm, has_own_positions, shares_table;
   int32_t is_rms, is_gated;
   int32_t activation;
-  int32_t keeps_floats;         // keys and values are floats and not halves
+  int32_t keeps_floats;  // keys and values are floats and not halves
   int32_t has_bans;
   float epsilon;
   int32_t num_tensors;

@@ -1,4 +1,5 @@
-// The reference: every function of `Kernels` as one would write it on paper.  Tests compare the instruction sets with it.
+// The reference: every function of `Kernels` as one would write it on paper.  Tests compare the instruction sets with
+// it.
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -101,7 +102,8 @@ float product_of(const Linear& linear, const Rows& rows, int row, int n) {
   if (linear.floats) {
     double sum = linear.bias[n];
     for (int k = 0; k < num_inputs; k++) {
-      sum += static_cast<double>(rows.floats[first + k]) * linear.floats[panel + static_cast<size_t>(k) * kPanel + n % kPanel];
+      sum += static_cast<double>(rows.floats[first + k]) *
+             linear.floats[panel + static_cast<size_t>(k) * kPanel + n % kPanel];
     }
     return static_cast<float>(sum);
   }
@@ -230,7 +232,8 @@ void transpose(const float* keys, size_t stride, int num_columns, int width, voi
   const int num_padded = padded(num_columns);
   for (int i = 0; i < width; i++) {
     for (int s = 0; s < num_padded; s++) {
-      put(s < num_columns ? keys[s * stride + i] : 0.0f, static_cast<T*>(out) + static_cast<size_t>(i) * num_padded + s);
+      put(s < num_columns ? keys[s * stride + i] : 0.0f,
+          static_cast<T*>(out) + static_cast<size_t>(i) * num_padded + s);
     }
   }
 }
@@ -243,7 +246,16 @@ constexpr CacheKernels cache_kernels() {
 }  // namespace
 
 const Kernels plain_kernels = {
-    "plain", kLevels, quantize, normalize, activate, embed, product, rank, cache_kernels<Half>(), cache_kernels<float>(),
+    "plain",
+    kLevels,
+    quantize,
+    normalize,
+    activate,
+    embed,
+    product,
+    rank,
+    cache_kernels<Half>(),
+    cache_kernels<float>(),
 };
 
 }  // namespace dragoman

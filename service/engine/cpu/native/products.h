@@ -137,7 +137,9 @@ template <class Isa, bool IS_INTEGER>
 void block(int num_rows, const Linear& linear, const Rows& rows, int first_row, int column, int num_columns, float* out,
            size_t out_stride, bool is_added) {
   constexpr int most = IS_INTEGER ? Isa::integer_rows : Isa::float_rows;
-  const auto run = [&](auto function) { function(linear, rows, first_row, column, num_columns, out, out_stride, is_added); };
+  const auto run = [&](auto function) {
+    function(linear, rows, first_row, column, num_columns, out, out_stride, is_added);
+  };
   if (num_rows == 1) return run(block_rows<Isa, IS_INTEGER, 1>);
   if (num_rows == 2) return run(block_rows<Isa, IS_INTEGER, 2>);
   if (num_rows == 3) return run(block_rows<Isa, IS_INTEGER, 3>);
@@ -180,7 +182,8 @@ void product(const Linear& linear, const Rows& rows, int num_rows, float* out, s
     const int rest = linear.num_outputs - column, num_columns = rest < kBlock ? rest : kBlock;
     for (int row = 0; row < num_rows;) {
       const int tile = next_tile<Isa>(linear, num_rows - row);
-      tile_block<Isa>(tile, linear, rows, row, column, num_columns, out + row * out_stride + column, out_stride, is_added);
+      tile_block<Isa>(tile, linear, rows, row, column, num_columns, out + row * out_stride + column, out_stride,
+                      is_added);
       row += tile;
     }
   }

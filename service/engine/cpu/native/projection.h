@@ -1,5 +1,5 @@
-// The projection to tokens with what the search wants of it: the best tokens of each row, and the logarithm of the sum of
-// all exponentials.  Logits exist for a block of tokens and a tile of rows at a time, and stay in the first cache.
+// The projection to tokens with what the search wants of it: the best tokens of each row, and the logarithm of the sum
+// of all exponentials.  Logits exist for a block of tokens and a tile of rows at a time, and stay in the first cache.
 #pragma once
 
 #include <float.h>
@@ -14,7 +14,8 @@ constexpr float kLowest = -FLT_MAX;  // finite, so that logits that are all bann
 
 // Changes the logits of a block [kBlock] of one row whose first token is `column`.
 inline void edit_block(Ranking& ranking, const Edit* edits, int column, float* logits) {
-  for (; ranking.first_edit < ranking.end_edit && edits[ranking.first_edit].token < column + kBlock; ranking.first_edit++) {
+  for (; ranking.first_edit < ranking.end_edit && edits[ranking.first_edit].token < column + kBlock;
+       ranking.first_edit++) {
     const Edit& edit = edits[ranking.first_edit];
     float& logit = logits[edit.token - column];
     logit = (logit > 0.0f ? logit / edit.factor : logit * edit.factor) + edit.value;
@@ -51,7 +52,8 @@ inline void rank_block(Ranking& ranking, int num_best, int column, float* logits
   }
   Isa::store(ranking.sums, sums);
   if (bans) {
-    for (int i = 0; i < kBlock; i += w) Isa::store(logits + i, Isa::add(Isa::load(logits + i), Isa::load(bans + column + i)));
+    for (int i = 0; i < kBlock; i += w)
+      Isa::store(logits + i, Isa::add(Isa::load(logits + i), Isa::load(bans + column + i)));
   }
   const float* last = ranking.logits + num_best - 1;
   if (!Isa::above(most, Isa::spread(*last))) return;

@@ -123,8 +123,9 @@ void embed(const Table& table, int32_t token, const float* position, int width, 
   const size_t first = static_cast<size_t>(token) * width;
   for (int i = 0; i < width; i += Isa::width) {
     const Floats base = position ? Isa::load(position + i) : Isa::spread(0.0f);
-    const Floats value = table.floats ? Isa::add(Isa::load(table.floats + first + i), base)
-                                      : Isa::fma(Isa::load(table.integers + first + i), Isa::spread(table.scales[token]), base);
+    const Floats value = table.floats
+                             ? Isa::add(Isa::load(table.floats + first + i), base)
+                             : Isa::fma(Isa::load(table.integers + first + i), Isa::spread(table.scales[token]), base);
     Isa::store(out + i, value);
   }
 }

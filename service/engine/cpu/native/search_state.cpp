@@ -10,7 +10,8 @@ bool is_within(int64_t number, int64_t end) { return number >= 0 && number < end
 bool is_valid(const SearchState& state, const Step& step) {
   const Header& header = state.model->header;
   const int64_t num_rows = static_cast<int64_t>(state.num_sentences) * state.beam_size;
-  if (state.awaits_advance || state.is_broken || step.num_candidates < 1 || step.num_candidates > kMostCandidates) return false;
+  if (state.awaits_advance || state.is_broken || step.num_candidates < 1 || step.num_candidates > kMostCandidates)
+    return false;
   for (int64_t row = 0; row < num_rows; row++) {
     if (!is_within(step.tokens[row], header.num_target_tokens)) return false;
   }
@@ -100,7 +101,8 @@ void rank_rows(SearchState& state, const Rows& states, int num_rows, int num_can
     const Rows part = behind(states, row, model.header.width);
     const Linear& projection = list.num_tokens ? list.projection : model.projection;
     const float* bans = list.num_tokens ? nullptr : model.bans;
-    model.kernels->rank(projection, part, count, state.edits.data(), bans, num_candidates, state.model->rankings.data() + row);
+    model.kernels->rank(projection, part, count, state.edits.data(), bans, num_candidates,
+                        state.model->rankings.data() + row);
     for (int i = row; list.num_tokens && i < row + count; i++) {
       int32_t* tokens = state.model->rankings[i].tokens;
       for (int c = 0; c < num_candidates; c++) tokens[c] = list.tokens[tokens[c]];
@@ -140,7 +142,8 @@ Status take_step(SearchState& state, const Step& step) {
   int num_rows;
   if (!list_rows(state, step, num_rows)) return kNoMemory;
   const size_t num_best = static_cast<size_t>(num_rows) * step.num_candidates;
-  if (!model.rankings.reserve(num_rows) || !model.logits.reserve(num_best) || !model.tokens.reserve(num_best)) return kNoMemory;
+  if (!model.rankings.reserve(num_rows) || !model.logits.reserve(num_best) || !model.tokens.reserve(num_best))
+    return kNoMemory;
   for (int row = 0; row < num_rows; row++) {
     model.rankings[row].logits = model.logits.data() + static_cast<size_t>(row) * step.num_candidates;
     model.rankings[row].tokens = model.tokens.data() + static_cast<size_t>(row) * step.num_candidates;

@@ -12,10 +12,10 @@ constexpr int32_t kMostCandidates = 1 << 16;
 
 struct SearchState {
   Model* model;
-  int32_t beam_size;                // K
-  int32_t num_sentences = 0;        // B
-  bool awaits_advance = false;      // after a step
-  bool is_broken = false;           // a step failed on its way: the state can only be closed
+  int32_t beam_size;            // K
+  int32_t num_sentences = 0;    // B
+  bool awaits_advance = false;  // after a step
+  bool is_broken = false;       // a step failed on its way: the state can only be closed
   Array<Sentence*> sentences;
   // Of a step, by row of the decoder: hypotheses whose score is minus infinity have none.
   Array<DecoderRow> rows;
@@ -35,8 +35,8 @@ struct Step {
   int32_t num_edits;      // E, sorted by row and token
   const int64_t *edit_rows, *edit_tokens;
   const float *edit_values, *edit_factors;
-  int32_t num_candidates;  // C
-  float* best;             // [B, C], descending
+  int32_t num_candidates;          // C
+  float* best;                     // [B, C], descending
   int64_t *best_tokens, *parents;  // [B, C]
   float* check;                    // [B]: not a number where the log-probabilities are not
 };

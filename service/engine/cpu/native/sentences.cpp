@@ -51,7 +51,8 @@ bool lengthen(Sentence& sentence, int beam_size, int32_t past_capacity) {
   const size_t size = static_cast<size_t>(beam_size) * past_capacity;
   if (!pasts.reserve(size) || !next_pasts.reserve(size)) return false;
   for (int k = 0; k < beam_size && sentence.past_capacity; k++) {
-    memcpy(pasts.data() + static_cast<size_t>(k) * past_capacity, sentence.past(k), sentence.lengths[k] * sizeof(int32_t));
+    memcpy(pasts.data() + static_cast<size_t>(k) * past_capacity, sentence.past(k),
+           sentence.lengths[k] * sizeof(int32_t));
   }
   sentence.pasts.swap(pasts);
   sentence.next_pasts.swap(next_pasts);
@@ -104,14 +105,16 @@ bool choose_tokens(const Model& model, Sentence& sentence, const int32_t* tokens
   for (size_t n = 0; n < num_outputs; n++) {
     const bool is_there = n < static_cast<size_t>(num_tokens);
     const int32_t token = tokens[is_there ? n : num_tokens - 1];
-    const size_t from = (static_cast<size_t>(token) / kPanel * num_inputs * kPanel), to = n / kPanel * num_inputs * kPanel;
+    const size_t from = (static_cast<size_t>(token) / kPanel * num_inputs * kPanel),
+                 to = n / kPanel * num_inputs * kPanel;
     list.tokens[n] = token;
     list.bias[n] = is_there ? all.bias[token] + (model.bans ? model.bans[token] : 0.0f) : -INFINITY;
     if (is_integer) {
       list.scales[n] = all.scales[token];
       list.sums[n] = all.sums[token];
       for (size_t k = 0; k < num_inputs; k += 4) {
-        memcpy(&list.integers[to + k * kPanel + n % kPanel * 4], all.integers + from + k * kPanel + token % kPanel * 4, 4);
+        memcpy(&list.integers[to + k * kPanel + n % kPanel * 4], all.integers + from + k * kPanel + token % kPanel * 4,
+               4);
       }
     } else {
       for (size_t k = 0; k < num_inputs; k++) {
@@ -120,8 +123,13 @@ bool choose_tokens(const Model& model, Sentence& sentence, const int32_t* tokens
     }
   }
   list.num_tokens = num_tokens;
-  list.projection = {all.num_inputs, static_cast<int32_t>(num_outputs), is_integer ? list.integers.data() : nullptr,
-                     is_integer ? nullptr : list.floats.data(), list.scales.data(), list.sums.data(), list.bias.data()};
+  list.projection = {all.num_inputs,
+                     static_cast<int32_t>(num_outputs),
+                     is_integer ? list.integers.data() : nullptr,
+                     is_integer ? nullptr : list.floats.data(),
+                     list.scales.data(),
+                     list.sums.data(),
+                     list.bias.data()};
   return true;
 }
 

@@ -11,17 +11,18 @@ namespace dragoman {
 
 // A sentence that the encoder has read; it is shared by those who search for its translation.
 struct Source {
+  const Model* model = nullptr;  // that has read it
   int32_t num_holders = 1;
   int32_t num_columns = 0;  // S
   Array<uint8_t> memory;    // for each decoder layer keys [A, S rounded up to 16] and values [S, A]
 
   size_t num_padded() const { return round_up(num_columns, kPanel); }
-  size_t layer_size(const Model& model) const { return (num_padded() + num_columns) * model.attention_width(); }
-  uint8_t* keys(const Model& model, int layer) {
-    return memory.data() + layer * layer_size(model) * model.cache->element_size;
+  size_t layer_bytes() const {
+    return (num_padded() + num_columns) * model->attention_width() * model->cache->element_size;
   }
-  uint8_t* values(const Model& model, int layer) {
-    return keys(model, layer) + num_padded() * model.attention_width() * model.cache->element_size;
+  uint8_t* keys(int layer) { return memory.data() + layer * layer_bytes(); }
+  uint8_t* values(int layer) {
+    return keys(layer) + num_padded() * model->attention_width() * model->cache->element_size;
   }
 };
 
@@ -41,11 +42,11 @@ struct Shortlist {
 
 struct Sentence {
   Source* source = nullptr;
-  int32_t num_steps = 0;    // behind it
-  int32_t num_columns = 0;  // in use, of self-attention
-  int32_t capacity = 0;     // room for so many
-  Array<uint8_t> cache;     // [layers, capacity, 2 A]
-  Array<int32_t> pasts, next_pasts;  // [K, past_capacity]: the columns of each hypothesis, oldest first
+  int32_t num_steps = 0;                 // behind it
+  int32_t num_columns = 0;               // in use, of self-attention
+  int32_t capacity = 0;                  // room for so many
+  Array<uint8_t> cache;                  // [layers, capacity, 2 A]
+  Array<int32_t> pasts, next_pasts;      // [K, past_capacity]: the columns of each hypothesis, oldest first
   Array<int32_t> lengths, next_lengths;  // [K]
   int32_t past_capacity = 0;
   Array<int32_t> places;  // scratch of compaction: [columns]
@@ -56,7 +57,8 @@ struct Sentence {
   }
   int32_t* past(int hypothesis) { return pasts.data() + static_cast<size_t>(hypothesis) * past_capacity; }
   uint8_t* layer(const Model& model, int layer) {
-    return cache.data() + static_cast<size_t>(layer) * capacity * 2 * model.attention_width() * model.cache->element_size;
+    return cache.data() +
+           static_cast<size_t>(layer) * capacity * 2 * model.attention_width() * model.cache->element_size;
   }
 };
 

@@ -14,8 +14,16 @@ constexpr CacheKernels cache_kernels() {
 
 template <class Isa>
 constexpr Kernels kernels(const char* name) {
-  return {name,          Isa::levels,  quantize<Isa>,           normalize<Isa>, activate<Isa>, embed<Isa>,
-          product<Isa>,  rank<Isa>,    cache_kernels<Isa, Half>(), cache_kernels<Isa, float>()};
+  return {name,
+          Isa::levels,
+          quantize<Isa>,
+          normalize<Isa>,
+          activate<Isa>,
+          embed<Isa>,
+          product<Isa>,
+          rank<Isa>,
+          cache_kernels<Isa, Half>(),
+          cache_kernels<Isa, float>()};
 }
 
 }  // namespace
