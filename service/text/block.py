@@ -14,6 +14,7 @@ _PIECES = re.compile(
 )
 _MEANS_SOMETHING = re.compile(r"[\n\r\t]|   ")  # white space that ends a line, or parts columns
 _XML_REFERENCE = re.compile(r"&(?:#[0-9]+|#x[0-9a-fA-F]+|amp|lt|gt|quot|apos);")
+_BEHIND = ".,;:!?)\"'”“’"
 _CODE = re.compile(r"<([\w.-]+)")
 _CODE_KEY = re.compile(r"""\s(rid|startRef|id)\s*=\s*["']([^"']*)["']""")
 
@@ -78,6 +79,11 @@ class Block:
     def follows_break(self) -> bool:
         """Whether nothing but white space came after the last tag, which separates words."""
         return self._follows_break
+
+    @property
+    def ends_in_word(self) -> bool:
+        """Whether the last thing is a letter, or a sign behind a word."""
+        return bool(self._text) and not self._follows_space and (self._text[-1].isalpha() or self._text[-1] in _BEHIND)
 
     def segment(self, partners: Mapping[int, int]) -> Segment:
         """Return what was collected.

@@ -58,6 +58,7 @@ class Segment(NamedTuple):
         None  # place in the request of each code point of `text`; None: begin, begin + 1, ...
     )
     escape: Callable[[str], str] | None = None  # None: the document's
+    quotes: tuple[str, ...] = ()  # as `source` writes those that are escaped: "\\'", "''"
 
     @property
     def span(self) -> Span:

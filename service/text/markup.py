@@ -19,6 +19,9 @@ from service.text.syntax import SYNTAXES, Syntax
 _LONGEST_SHOWN = 60
 _MOST_NOTE_TOKENS = 8  # start and end tag included: a link in brackets has five
 _LINE_BREAK = re.compile(r"""\s(?:ctype\s*=\s*["'](?:lb|x-br)|subType\s*=\s*["']xlf:lb)["']""")
+_NOTE = re.compile(
+    r"\s*+(?:\d{1,3}|[*†‡§¶]{1,3}|[\[(](?:\d{1,3}|[a-z]|[*†‡§¶]{1,3})[\])])\s*+"
+)  # in a link, behind a word
 _MARKUP = frozenset("<>\n")
 
 
@@ -101,18 +104,22 @@ class _Parser:
         return end
 
     def _is_note(self, number: int) -> bool:
-        """Whether an element is a number or a sign at the end of a word: "m<sup>2</sup>", "house<sup>[1]</sup>"."""
+        """Whether an element is a number or a sign at the end of a word: "m<sup>2</sup>", "house<a>[1]</a>"."""
         token = self._tokens[number]
         is_element = token.kind is TokenKind.OPEN and number in self._elements.partners
-        if not is_element or token.name not in self._syntax.notes:
+        if not is_element or token.name not in self._syntax.notes | self._syntax.links:
             return False
         end = self._elements.end_of(number)
         if end - number > _MOST_NOTE_TOKENS:
             return False
         inner = self._tokens[number + 1 : end - 1]
-        text = "".join(self._text[token.begin : token.end] for token in inner if token.kind is TokenKind.TEXT)
+        text = html.unescape("".join(self._text[one.begin : one.end] for one in inner if one.kind is TokenKind.TEXT))
         begin = self._tokens[end - 1].end
-        return not any(map(str.isalpha, html.unescape(text))) and not self._text[begin : begin + 1].isalnum()
+        if self._text[begin : begin + 1].isalnum():
+            return False
+        if token.name in self._syntax.notes:
+            return not any(map(str.isalpha, text))
+        return self._block.ends_in_word and _NOTE.fullmatch(text) is not None
 
     def _shown(self, number: int, end: int) -> str:
         """Return what a reader, and the model, sees of an element that comes back as it is."""
@@ -122,7 +129,8 @@ class _Parser:
                 block.add_text(token.begin, token.end)
         text = block.text.strip()
         is_name = 0 < len(text) <= _LONGEST_SHOWN and not _MARKUP.intersection(text)
-        return text if is_name and self._tokens[number].name not in self._syntax.unseen else ""
+        is_seen = self._elements.order_of(number) is False and self._tokens[number].name not in self._syntax.unseen
+        return text if is_name and is_seen else ""
 
     def _translated(self, number: int) -> Iterator[Part]:
         token = self._tokens[number]

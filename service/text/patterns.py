@@ -141,7 +141,7 @@ KINDS = {
     ),
     "marks": (  # of Markdown and MediaWiki around words; a dash of two or three signs
         r"(?<=[^\s*])\*{2,3}+(?!\*)|(?<!\*)\*{2,3}+(?=[^\s*])|(?<![\w*])\*(?=[\w\"'“„(\[])|(?<=[\w.!?:,;\"'”“)\]])\*(?![\w*])"
-        r"|(?<!')'{2,5}+(?!')|(?<!\S)-{2,3}+(?!\S)"
+        r"|(?<![\w'])'{2,5}+(?!')|(?<!')'{2,5}+(?![\w'])|(?<!\S)-{2,3}+(?!\S)"
     ),
     "footnote": r"\[\d{1,5}+(?:[,–-] ?\d{1,5}+){0,20}+\]",
     "path": (  # the third one has a backslash that begins no escape: src\lib\new

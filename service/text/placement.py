@@ -3,15 +3,16 @@
 Knows words and the links between them, no format and no model.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.document import Segment, Tag, TagKind
 from service.text.sentences import places_of_breaks
+from service.text.wholes import found_again, wholes
 from service.text.word_links import Range, WordLinks, at_share, words_of
 
 _LEFT, _RIGHT = 0, 1  # of the white space between two words
@@ -32,18 +33,19 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
     """
     breaks = places_of_breaks(segment, target)
     segment = _without_breaks(segment)
-    kept = _kept(segment, target, links)
-    source_units = _units(segment, segment.text, [segment.tags[index].shown for index in kept])
+    kept = found_again(wholes(segment), segment, target, links)
+    source_units = _units(segment, segment.text, [whole.shown for whole in kept])
     words = WordLinks(
         words_of(segment.text, source_units), words_of(target, _units(segment, target, kept.values())), links
     )
-    instead = {span: segment.tags[index].source for index, span in kept.items()}
+    instead = {span: whole.source for whole, span in kept.items()}
     write = _writer(target, instead | {space: source for space, source in breaks if space.begin < space.end}, escape)
     before, after = _outer_space(segment)
     if not words.target_words or not words.source_words:
         tags, lines = "".join(tag.source for tag in segment.tags), "".join(source for _, source in breaks)
         return before + tags + escape(target) + lines + after
-    ranges, units = _taken_apart(segment, words, kept)
+    inside = {index for whole in kept for index in range(whole.first, whole.last + 1)}
+    ranges, units = _taken_apart(segment, words, inside)
     _find_ranges(ranges, words)
     marks = [mark for item in ranges for mark in item.marks(segment.tags)]
     marks += [unit.mark(segment, words, number) for number, unit in enumerate(units)]
@@ -66,44 +68,6 @@ def _units(segment: Segment, text: str, shown: Iterable[Span]) -> list[Span]:
     units = list(shown)
     taken = {place for span in units for place in range(*span)}
     return sorted([*units, *(span for span in segment.copies(text) if taken.isdisjoint(range(*span)))])
-
-
-def _kept(segment: Segment, target: str, links: Sequence[Link]) -> dict[int, Span]:
-    """Return where the translation has what a tag shows, by the tag's index."""
-    by_text: dict[str, list[int]] = {}
-    for index, tag in enumerate(segment.tags):
-        if tag.width:
-            by_text.setdefault(segment.text[slice(*tag.shown)], []).append(index)
-    shown_at = {
-        place: text for text in by_text for index in by_text[text] for place in range(*segment.tags[index].shown)
-    }
-    linked: dict[str, set[int]] = {text: set() for text in by_text}
-    for link in links:
-        if link.source.begin in shown_at:
-            linked[shown_at[link.source.begin]].add(link.target.begin)
-    kept: dict[int, Span] = {}
-    taken: set[int] = set()
-    # Longer ones first: "ls" is not looked for in "ls -l".
-    for text in sorted(by_text, key=len, reverse=True):
-        shown = [segment.tags[index].shown for index in by_text[text]]
-        found = (Span(*match.span()) for match in _pattern(segment.text, shown).finditer(target))
-        free = [copy for copy in found if taken.isdisjoint(range(*copy))]
-        is_linked = [not linked[text].isdisjoint(range(*copy)) for copy in free]
-        best = sorted(range(len(free)), key=is_linked.__getitem__, reverse=True)
-        copies = [free[index] for index in best[: len(shown)]]
-        kept |= zip(by_text[text], sorted(copies), strict=False)
-        taken.update(place for copy in copies for place in range(*copy))
-    return kept
-
-
-def _pattern(text: str, shown: Sequence[Span]) -> re.Pattern[str]:
-    """Return what finds spans with the same text in a translation: not as a part of a word unless one of them is."""
-    is_in_word = any(re.search(r"\w\w", text[max(0, place - 1) : place + 1]) for span in shown for place in span)
-    written = text[slice(*shown[0])]
-    if is_in_word:
-        return re.compile(re.escape(written))
-    left, right = (r"\b" if end.isalnum() else "" for end in (written[0], written[-1]))
-    return re.compile(f"{left}{re.escape(written)}{right}")
 
 
 def _writer(target: str, kept: Mapping[Span, str], escape: Callable[[str], str]) -> Callable[[int, int], str]:
@@ -157,6 +121,7 @@ class _Mark(NamedTuple):
     is_alone: bool = False
     has_space_before: bool = False
     has_space_after: bool = False
+    touches_word: bool = False  # that comes after it
 
 
 @dataclass(slots=True, eq=False)
@@ -173,11 +138,11 @@ class _Unit:
         space_before = position > 0 and text[position - 1].isspace()
         end = position + segment.tags[self.first].width
         space_after = end < len(text) and text[end].isspace()
-        sticks_left = space_after and position > 0 and not space_before
+        sticks_left = position > 0 and not space_before and not text[end : end + 1].isalnum()
         word, side = _place_of(position, words, sticks_left=sticks_left)
         word, side, order = self._in_parent(word, side, number, len(words.target_words))
         source = "".join(tag.source for tag in segment.tags[self.first : self.last + 1])
-        return _Mark(word, side, order, source, True, space_before, space_after)
+        return _Mark(word, side, order, source, True, space_before, space_after, text[end : end + 1].isalnum())
 
     def _in_parent(self, word: int, side: int, number: int, num_words: int) -> tuple[int, int, tuple[int, ...]]:
         """Move a place into the range around the tags, and return it with the order of the tags there."""
@@ -192,8 +157,8 @@ class _Unit:
         return word, side, (0 if side == _RIGHT else 1, number, 0, 0, 0)
 
 
-def _taken_apart(segment: Segment, words: WordLinks, kept: Mapping[int, Span]) -> tuple[list[_Range], list[_Unit]]:
-    """Return the tags that enclose words, and those that do not; those in `kept` are words themselves."""
+def _taken_apart(segment: Segment, words: WordLinks, inside: AbstractSet[int]) -> tuple[list[_Range], list[_Unit]]:
+    """Return the tags that enclose words, and those that do not; those inside words stand there already."""
     tags = segment.tags
     ranges: list[_Range] = []
     units: list[_Unit] = []
@@ -203,7 +168,7 @@ def _taken_apart(segment: Segment, words: WordLinks, kept: Mapping[int, Span]) -
         tag = tags[index]
         parent = open_ranges[-1] if open_ranges else None
         last = tag.partner if tag.kind is TagKind.OPEN else index  # of a unit, if it is one
-        if index in kept:
+        if index in inside:
             pass
         elif tag.kind is TagKind.CLOSE and tag.partner is not None:
             open_ranges.pop().end = index
@@ -214,11 +179,19 @@ def _taken_apart(segment: Segment, words: WordLinks, kept: Mapping[int, Span]) -
         elif (source := _words_between(tag, tags[last], words)) is not None:
             ranges.append(_Range(source, parent, start=index))
             open_ranges.append(ranges[-1])
+        elif units and _are_joined(segment, units[-1], index, parent):
+            units[-1].last = index = last
         else:
             units.append(_Unit(tag.position, index, last, parent))
             index = last
         index += 1
     return ranges, units
+
+
+def _are_joined(segment: Segment, unit: _Unit, index: int, parent: _Range | None) -> bool:
+    """Whether nothing stands between tags that enclose no word and the next one, in the same element."""
+    before, tag = segment.tags[unit.last], segment.tags[index]
+    return unit.last == index - 1 and before.end == tag.begin and unit.parent is parent and not before.width
 
 
 def _words_between(start: Tag, end: Tag, words: WordLinks) -> Range | None:
@@ -321,7 +294,8 @@ def _written(marks: Sequence[_Mark], target: str, words: WordLinks, write: Calla
             written.append(" ")
         written.append(mark.source)
         ends_in_space = ends_in_space and not mark.is_alone
-        if mark.has_space_after and mark.side == _RIGHT and at < len(target):
+        is_before_word = mark.is_alone and target[at : at + 1].isalnum() and not mark.touches_word
+        if is_before_word or (mark.has_space_after and mark.side == _RIGHT and at < len(target)):
             written.append(" ")
             ends_in_space = True
         place = at

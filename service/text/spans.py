@@ -13,6 +13,7 @@ from service.records import Span
 from service.text.date_patterns import is_date_pattern
 from service.text.document import Segment
 from service.text.patterns import SPANS, UNSPACED
+from service.text.wholes import formulas
 
 _MOST_REMEMBERED = 20_000  # characters; callers choose what they send
 _ELLIPSIS = "…"  # tokenizers read it as three points, which mean the same
@@ -98,7 +99,7 @@ def find_spans(text: str, alphabet: Alphabet) -> tuple[Span, ...]:
 def spans_of(segment: Segment, alphabet: Alphabet) -> tuple[Span, ...]:
     """Return what of a segment's text has to come back exactly: what is found in it, and what its tags show."""
     found = find_spans(segment.text, alphabet)
-    shown = [tag.shown for tag in segment.tags if tag.width]
+    shown = [*(tag.shown for tag in segment.tags if tag.width), *formulas(segment)] if segment.tags else []
     return tuple(_joined(segment.text, sorted([*found, *shown]))) if shown else found
 
 

@@ -16,6 +16,7 @@ class Syntax:
     untouched: frozenset[str] = frozenset()  # come back as they are, with their content
     unseen: frozenset[str] = frozenset()  # those of them, and of `notes`, whose content is no text
     notes: frozenset[str] = frozenset()  # belong to the word before them where they hold no letter
+    links: frozenset[str] = frozenset()  # likewise, where they hold nothing but a number or a sign, and touch the word
     breaks: frozenset[str] = frozenset()  # separate words as white space does; two of them end a segment
     attributes: frozenset[str] = frozenset()  # their values are language
     openers: frozenset[str] = frozenset()  # untouched elements that open something ...
@@ -41,6 +42,7 @@ HTML = Syntax(
     untouched=_names("code iframe kbd math noembed noframes pre samp script style svg textarea tt var xmp"),
     unseen=_names("iframe math noembed noframes script style sub sup svg"),
     notes=_names("sub sup"),
+    links=_names("a span"),
     breaks=_names("br"),
     attributes=_names("alt aria-label placeholder title"),
 )

@@ -27,6 +27,7 @@ from service.text.patterns import has_branches
 from service.text.placement import place_tags
 from service.text.punctuation import as_in_source, eased
 from service.text.quality import estimate
+from service.text.readable import readable, spelled
 from service.text.retries import Attempt, better, safer
 from service.text.sentences import rewrap
 from service.text.spaces import with_no_break_spaces
@@ -272,6 +273,8 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
         if uses:
             text, moved_links, own_uses = honour(uses, text, moved_links)
             best_uses = best_uses if hypotheses else own_uses
+        if segment.quotes:
+            text, moved_links = spelled(segment, text, moved_links)
         hypotheses.append(_with_text(hypothesis, text))
         all_links.append(moved_links)
     if not hypotheses:
@@ -353,7 +356,8 @@ def _with_translated_tags(
 ) -> Rounds[tuple[Segment, list[SegmentOutcome]]]:
     """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
     parts = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
-    inner = [part._replace(spans=spans_of(part, settings.codec.alphabet)) for part in parts]
+    alphabet = settings.codec.alphabet
+    inner = [part._replace(spans=spans_of(part, alphabet)) for part in (readable(part, alphabet) for part in parts)]
     outcomes = yield from together([translate_segment(part, index, settings, part.escape or escape) for part in inner])
     translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
     tags: list[Tag] = []

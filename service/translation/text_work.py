@@ -13,6 +13,7 @@ from service.text.markup import parse
 from service.text.patterns import has_branches
 from service.text.pieces import joined
 from service.text.pieces import split as split_at
+from service.text.readable import readable
 from service.text.restore import strip_outer
 from service.text.sentences import cuts, split
 from service.text.spans import Alphabet, find_spans, spans_of
@@ -72,19 +73,20 @@ def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
         if isinstance(part, str):
             yield part
             continue
-        spans = spans_of(part, alphabet)
-        if not part.tags and any(has_branches(part.text[begin:end]) for begin, end in spans):
-            yield part._replace(spans=spans)  # gets a warning, though it may be a message alone
-        elif not has_language(part.text, spans):
-            yield from _stripped(_in_tags(part), alphabet)
+        segment = readable(part, alphabet)
+        spans = spans_of(segment, alphabet)
+        if not segment.tags and any(has_branches(segment.text[begin:end]) for begin, end in spans):
+            yield segment._replace(spans=spans)  # gets a warning, though it may be a message alone
+        elif not has_language(segment.text, spans):
+            yield from _stripped(_in_tags(segment), alphabet)
         elif spans:
-            before, inner, after = strip_outer(part._replace(spans=spans))
+            before, inner, after = strip_outer(segment._replace(spans=spans))
             yield before
             if inner is not None:
                 yield inner._replace(spans=spans_of(inner, alphabet))
             yield after
         else:
-            yield part
+            yield segment
 
 
 def _in_tags(segment: Segment) -> Iterator[Part]:

@@ -240,3 +240,36 @@ def test_no_tag_stands_inside_a_protected_span(links):
     result = place_tags(segment, "Ja {first name} nein", [Link(words[a], words[b]) for a, b in pairs], str)
 
     assert "{first name}" in result
+
+
+@pytest.mark.parametrize(
+    ("html", "target", "links", "result"),
+    [
+        (
+            "<b>C<sub>6</sub>H<sub>12</sub></b> melts",
+            "C6H schmilzt",
+            straight(2),
+            "<b>C<sub>6</sub>H<sub>12</sub></b> schmilzt",
+        ),
+        ("Now a<sup>2</sup>=b<sup>2</sup>+1.", "Jetzt a=b+1.", "0-0", "Jetzt a<sup>2</sup>=b<sup>2</sup>+1."),
+        (
+            "See <a><i>https://</i><b>exa.org</b></a>",
+            "https://exa.org sehen",
+            "0-7 1-0",
+            "<a><i>https://</i><b>exa.org</b></a> sehen",
+        ),
+        ("Key <i>XY</i><b>12</b> is", "Der Code XY12 ist", "0-1 1-2 2-3", "Der Code <i>XY</i><b>12</b> ist"),
+        ("B<b>und</b> is", "Der Bund ist", "0-1 1-2", "Der B<b>und</b> ist"),
+        ("The <b>c</b>at is", "Die Katze ist", straight(3), "Die <b>Katze</b> ist"),
+        ("A<b>1 B</b>2 is", "A1 B2 ist", straight(3), "<b>A1 B2</b> ist"),
+        ("H<sub>2</sub>O in H2O", "H2O in H2O", straight(3), "H<sub>2</sub>O in H2O"),
+    ],
+)
+def test_tags_inside_what_comes_back_letter_by_letter_stand_at_their_letters(html, target, links, result):
+    assert placed(html, target, links) == result
+
+
+def test_tags_side_by_side_stay_so_and_words_behind_them_apart():
+    html = "Call <img id=1><img id=2><img id=3>, and go"
+
+    assert placed(html, "Rufe an und geh", "0-0 0-1 1-2 3-3") == "Rufe an <img id=1><img id=2><img id=3> und geh"
