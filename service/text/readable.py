@@ -21,7 +21,7 @@ _JOINERS = "\u200b-\u200f\u202a-\u202e\ufeff"  # the scripts of Asia and Africa,
 _WITH_JOINERS = "\u0590-\u1dff\u2e80-\U0003ffff"
 _UNREADABLE = re.compile(
     rf"[{_HIDDEN}]++|(?<![{_WITH_JOINERS}])[{_JOINERS}]++(?![{_WITH_JOINERS}])"
-    r"|(?P<letter>[^\W\d_])(?P=letter){3,}|(?P<syllable>[^\W\d_]{2})(?P=syllable){3,}"
+    r"|(?!\b[A-Z]{4,}\b)(?P<letter>[^\W\d_])(?P=letter){3,}|(?P<syllable>[^\W\d_]{2})(?P=syllable){3,}"
     r"|(?P<quote>\\[\"']|(?<=[^\W\d_])''(?=[^\W\d_]))"
 )
 _TIMES = 3  # as often a letter or a syllable stays: "Schifffahrt"

@@ -8,6 +8,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from service.records import Link, Span
@@ -23,6 +24,9 @@ _OF_FIXED_LENGTH = "%\\"  # begin placeholders and escapes, right behind which a
 _IN_WORD = re.compile(IN_WORD)
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
+_MARKS = re.compile(r"[*_~'\[(]++|</?\w[^<>]*+>|\[/?\w[^\[\]]*+\]|\]\([^\s]*+\)")  # belong to the words that they touch
+_ESCAPED_SPACE = re.compile(r"(?:\\{1,2}(?:[nrt]|u00a0|u00A0|u0020|xa0|xA0|x20))++")
+
 # Tried in turn.  Of 265 sentences with one or two of them the included models copied the first in 99 % and one of the
 # first two in all, "%s" itself in 5 % (tests/quality/stand_ins.py, which has what others came to).
 STAND_INS = (
@@ -32,13 +36,27 @@ STAND_INS = (
 )
 
 
+class Side(StrEnum):
+    """Where the words that belong to a sign stand, without a space but for those of `APART`."""
+
+    AFTER = "after"  # "**Note", "[the page"
+    BEFORE = "before"
+    APART = "apart"  # "fish & chips"
+
+
 class StandIn(NamedTuple):
     """A short word that a model copies, in place of a span."""
 
     word: str
     text: str  # of the span
-    is_tied_left: bool  # to the word before, without a space
+    is_tied_left: bool  # to the word before, without a space; where it is tied, the stand-in has a space all the same
     is_tied_right: bool
+    side: Side | None = None
+
+    @property
+    def spaced(self) -> str:
+        """The word as it stands in the text."""
+        return f"{' ' * self.is_tied_left}{self.word}{' ' * self.is_tied_right}"
 
 
 class Gap(NamedTuple):
@@ -98,8 +116,17 @@ def with_stand_ins(
     if len(words) < len(spans):
         return None
     stand_ins = tuple(_stand_in(text, span, word) for span, word in zip(spans, words, strict=False))
-    written = [f"{' ' * one.is_tied_left}{one.word}{' ' * one.is_tied_right}" for one in stand_ins]
-    return replaced(text, spans, written), stand_ins
+    return replaced(text, spans, [one.spaced for one in stand_ins]), stand_ins
+
+
+def with_sentinels(text: str, spans: Sequence[Span], sentinels: Sequence[str]) -> tuple[str, tuple[StandIn, ...]]:
+    """Replace each span by a sentinel; escapes of white space are apart from the words around them."""
+    stand_ins = tuple(
+        made if _ESCAPED_SPACE.fullmatch(made.text) else made._replace(is_tied_left=False, is_tied_right=False)
+        for span, sentinel in zip(spans, sentinels, strict=False)
+        for made in (_stand_in(text, span, sentinel),)
+    )
+    return replaced(text, spans, [one.spaced for one in stand_ins]), stand_ins
 
 
 def put_back(target: str, stand_ins: Sequence[StandIn]) -> str | None:
@@ -110,7 +137,7 @@ def put_back(target: str, stand_ins: Sequence[StandIn]) -> str | None:
     by_word = {one.word: one for one in stand_ins}
     found = [by_word[target[copy.begin : copy.end]] for copy in copies]
     wide = [_with_spaces(target, copy, one) for copy, one in zip(copies, found, strict=True)]
-    return replaced(target, wide, [one.text for one in found])
+    return replaced(target, wide, [_at_side(target, span, one) for span, one in zip(wide, found, strict=True)])
 
 
 def take_out(text: str, spans: Sequence[Span]) -> tuple[str, tuple[Gap, ...]]:
@@ -218,7 +245,16 @@ def _ties(text: str, span: Span) -> tuple[bool, bool]:
 def _stand_in(text: str, span: Span, word: str) -> StandIn:
     """Return the stand-in of a span; it is tied where a letter, a digit or a span touches it."""
     before, after = text[: span.begin][-1:], text[span.end : span.end + 1]
-    return StandIn(word, text[span.begin : span.end], _is_in_word(before), _is_in_word(after))
+    shown = text[span.begin : span.end]
+    return StandIn(word, shown, _is_in_word(before), _is_in_word(after), _side(shown, before, after))
+
+
+def _side(shown: str, before: str, after: str) -> Side | None:
+    if before.isspace() and after.isspace():
+        return Side.APART if _is_sign(shown) else None
+    if not _MARKS.fullmatch(shown) or _is_in_word(before) is _is_in_word(after):
+        return None
+    return Side.AFTER if _is_in_word(after) else Side.BEFORE
 
 
 def _is_in_word(character: str) -> bool:
@@ -228,8 +264,22 @@ def _is_in_word(character: str) -> bool:
 
 def _with_spaces(target: str, copy: Span, stand_in: StandIn) -> Span:
     """Return the place of a stand-in with the space that was put beside it."""
-    begin = copy.begin - (stand_in.is_tied_left and target[: copy.begin].endswith(" "))
-    return Span(begin, copy.end + (stand_in.is_tied_right and target[copy.end :].startswith(" ")))
+    begin, end = copy
+    if stand_in.side is Side.APART:
+        begin -= _is_in_word(target[max(0, begin - 2) : begin][:1]) and target[begin - 1] == "-"
+        end += target[end : end + 1] == "-" and _is_in_word(target[end + 1 : end + 2])
+        return Span(begin, end)
+    begin -= (stand_in.is_tied_left or stand_in.side is Side.BEFORE) and target[:begin].endswith(" ")
+    end += (stand_in.is_tied_right or stand_in.side is Side.AFTER) and target[end:].startswith(" ")
+    return Span(begin, end)
+
+
+def _at_side(target: str, place: Span, stand_in: StandIn) -> str:
+    """Return the text of a span with spaces where it has to be apart from words."""
+    if stand_in.side is not Side.APART:
+        return stand_in.text
+    before, after = target[: place.begin][-1:], target[place.end :][:1]
+    return f"{' ' * _is_in_word(before)}{stand_in.text}{' ' * _is_in_word(after)}"
 
 
 def replaced(text: str, spans: Iterable[Span], replacements: Iterable[str]) -> str:
@@ -288,7 +338,7 @@ def _ends(text: str, spans: Sequence[Span]) -> tuple[int, int]:
     """Return begin and end of a text without the spans at its ends that say nothing in its sentence."""
     begin, end = 0, len(text)
     for span in spans:
-        if span.begin != begin or not _is_sign(text[span.begin : span.end]):
+        if span.begin != begin or not _is_sign(text[span.begin : span.end]) or _marks_a_key(text, span):
             break
         begin = span.end + len(text[span.end :]) - len(text[span.end :].lstrip())
     for span in reversed(spans):
@@ -298,6 +348,10 @@ def _ends(text: str, spans: Sequence[Span]) -> tuple[int, int]:
             break
         end = len(before)
     return begin, end
+
+
+def _marks_a_key(text: str, span: Span) -> bool:
+    return text[span.begin : span.end] in ("&", "_") and text[span.end : span.end + 1].isalpha()
 
 
 def _is_sign(text: str) -> bool:

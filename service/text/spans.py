@@ -7,12 +7,13 @@ Pure, in linear time; `patterns.py` says what addresses and placeholders look li
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from service.records import Span
 from service.text.date_patterns import is_date_pattern
 from service.text.document import Segment
 from service.text.patterns import SPANS, UNSPACED
+from service.text.signs import key_marks
 from service.text.wholes import formulas
 
 _MOST_REMEMBERED = 20_000  # characters; callers choose what they send
@@ -92,7 +93,7 @@ def find_spans(text: str, alphabet: Alphabet) -> tuple[Span, ...]:
     spans = [Span(*match.span(1)) for match in SPANS.finditer(text) if match.lastindex]
     lacking = alphabet.lacks(text)
     if lacking:
-        spans = sorted([*spans, *_lost(_masked(text, spans, lacking, alphabet))])
+        spans = sorted([*spans, *_lost(_masked(text, spans, lacking, alphabet), key_marks(text))])
     return tuple(_joined(text, spans)) if len(spans) > 1 else tuple(spans)
 
 
@@ -128,10 +129,11 @@ def _mask(character: str) -> str:
     return _BRACKET if category in _BRACKETS else _SIGN
 
 
-def _lost(masked: str) -> Iterator[Span]:
+def _lost(masked: str, key_marks: Sequence[int]) -> Iterator[Span]:
     for match in _TOKENS.finditer(masked):
         token = match[0]
-        if _TIES.search(token) or token[0] == _BRACKET or match.lastindex:
+        has_mark = any(match.start() <= place < match.end() for place in key_marks)
+        if (_TIES.search(token) and not has_mark) or token[0] == _BRACKET or match.lastindex:
             yield Span(*match.span())
         else:
             yield from (Span(*sign.span()) for sign in _SIGNS.finditer(masked, *match.span()))

@@ -1,7 +1,7 @@
 """The ladder on which a segment's spans are kept: a rung is a text for the model, and how to mend what comes out.
 
-    sentinels in place of the spans, where the model has them -> stand-ins in place of the spans
-    -> without the spans, put back by alignment -> cut in pieces
+    signs as words, where it has some -> sentinels in place of the spans, where the model has them
+    -> stand-ins in place of the spans -> without the spans, put back by alignment -> cut in pieces
 
 As they are, models lose most spans (`tests/quality/stand_ins.py`), so that is not tried.
 Knows neither the model nor the engine.
@@ -23,8 +23,10 @@ from service.text.restore import (
     put_back,
     replaced,
     take_out,
+    with_sentinels,
     with_stand_ins,
 )
+from service.text.signs import Read, read
 from service.text.spans import Alphabet
 
 
@@ -61,16 +63,51 @@ def rungs(
     alphabet: Alphabet,
     sentinels: Sequence[str] = (),
     written: Mapping[Span, str] = MappingProxyType({}),
+    languages: tuple[str, str] = ("", ""),
 ) -> Iterator[Rung]:
     """Yield the rungs for a segment, the best first.
 
     Args:
-        segment: with its text.
+        segment: with its text, which may have signs that are read as words.
         spans: in the text, in order.
         alphabet: of the model.
         sentinels: of the model.
         written: what stands in the translation for spans that do not come back as they are.
+        languages: of source and target, BCP 47.
     """
+    if (found := read(segment.text, spans, *languages)) is not None:
+        forms = {found.spans[span]: form for span, form in written.items() if span in found.spans}
+        without = segment._replace(text=found.text)
+        rung = next(_ladder(without, tuple(found.spans.values()), alphabet, sentinels, forms))
+        yield rung._replace(restore=_with_signs(rung.restore, found))
+    yield from _ladder(segment, spans, alphabet, sentinels, written)
+
+
+def _with_signs(restore: Restore, found: Read) -> Restore:
+    """Return what restores as well, and writes the signs."""
+
+    def with_signs(target: str, links: Sequence[Link]) -> Restored | None:
+        restored = restore(target, links)
+        written = None if restored is None else found.written(restored.target)
+        if restored is None or written is None:
+            return None
+        source_move, target_move = _after(restored.source_move, found.move), _after(restored.target_move, written[1])
+        return Restored(written[0], source_move, target_move, restored.has_links)
+
+    return with_signs
+
+
+def _after(first: Move | None, second: Move) -> Move:
+    return second if first is None else lambda span: second(first(span))
+
+
+def _ladder(
+    segment: Segment,
+    spans: Sequence[Span],
+    alphabet: Alphabet,
+    sentinels: Sequence[str],
+    written: Mapping[Span, str],
+) -> Iterator[Rung]:
     if not spans:
         yield Rung(segment.text, lambda target, _: Restored(target.strip()))
         return
@@ -127,12 +164,10 @@ def _rungs(
 
 def _marked(text: str, spans: Sequence[Span], kept: Sequence[str], sentinels: Sequence[str]) -> Rung:
     """A sentinel in place of each span; those that the text has itself are blanks, as any control character."""
-    words = tuple(sentinels[: len(spans)])
-    stand_ins = [
-        StandIn(word, one, is_tied_left=False, is_tied_right=False) for word, one in zip(words, kept, strict=True)
-    ]
     blanks = text.translate({ord(sentinel): " " for sentinel in sentinels})
-    marked = replaced(blanks, spans, words)
+    marked, found = with_sentinels(blanks, spans, sentinels)
+    stand_ins = [stand_in._replace(text=one) for stand_in, one in zip(found, kept, strict=True)]
+    words = tuple([stand_in.word for stand_in in stand_ins])
     restore = _by_stand_ins(stand_ins, mover(_anchors(marked, words, spans)))
 
     def if_no_other(target: str, links: Sequence[Link]) -> Restored | None:

@@ -192,9 +192,10 @@ class _Tries:
         self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})
     ) -> Rounds[_Restored | None]:
         """Return the translation of the first rung that keeps every span; with numbers as spans, pieces are no help."""
-        codec, nothing = self.settings.codec, None
+        codec, languages = self.settings.codec, (self.settings.source_language, self.settings.target_language)
+        nothing = None
         shown = self.segment if forms and "--" in self.segment.text else self.shown  # numbers behind dashes have moved
-        for rung in rungs(shown, spans, codec.alphabet, codec.sentinels, forms):
+        for rung in rungs(shown, spans, codec.alphabet, codec.sentinels, forms, languages):
             if forms and rung.pieces and has_language(self.segment.text, spans):
                 break
             best = yield from self._try(rung, self.settings.params)

@@ -12,7 +12,7 @@ from html import unescape
 
 from service.records import Span, TextFormat, Translation
 from tests.text.corpus import Case
-from tests.text.markup_conditions import MARKUP_CONDITIONS, language_of
+from tests.text.markup_conditions import MARKUP, MARKUP_CONDITIONS, language_of
 
 UNKNOWN_MARK = "\u2047"  # how SentencePiece writes a token that it does not have
 WARN_FROM_WORDS = 3  # in lower case: names and titles may be their own translation
@@ -23,6 +23,8 @@ _BULLET = re.compile(r"\s*(?:[-*+•◦▪‣\u2013\u2014]|\(?(?:\d+(?:\.\d+)*|[
 _PUNCTUATION = ".,!?;:'\"()\0"  # the last one: where something was that is no language
 _BULLETS = re.compile(rf"(?m)^{_BULLET.pattern}")
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-zÄÖÜäöüß]{2,}(?![^\W\d_])")  # of letters that every model here has
+
+_ESCAPED_QUOTE = re.compile(r"\\(?=[\"'])")  # a translation may have other quotes
 
 Condition = Callable[[Case, Translation], Iterator[str]]
 
@@ -159,7 +161,8 @@ def warns_of_copies(case: Case, answer: Translation) -> Iterator[str]:
         is_silent = not segment.warnings
         if is_silent and inside and not target.strip():
             yield f"nothing came of {source!r}, without a warning"
-        if is_silent and sum(map(str.islower, inside)) >= WARN_FROM_WORDS and source == target:
+        is_text = len(MARKUP.sub("", source).split()) >= WARN_FROM_WORDS
+        if is_silent and is_text and sum(map(str.islower, inside)) >= WARN_FROM_WORDS and source == target:
             yield f"{source!r} was not translated, without a warning"
 
 
@@ -185,7 +188,8 @@ def broken_conditions(case: Case, answer: Translation) -> list[str]:
 
 def lost_characters(case: Case, answer: Translation, is_known: Callable[[str], bool]) -> list[str]:
     """Return the characters unknown to the model that did not come back, or too often; in Unicode's composed form."""
-    was, now = (Counter(unicodedata.normalize("NFC", _shown(case, text))) for text in (case.text, answer.text))
+    texts = (_ESCAPED_QUOTE.sub("", _shown(case, text)) for text in (case.text, answer.text))
+    was, now = (Counter(unicodedata.normalize("NFC", text)) for text in texts)
     counts = ((character, was[character], now[character]) for character in was | now)
     return [f"{one!r}: {old} -> {new}" for one, old, new in counts if old != new and not is_known(one)]
 

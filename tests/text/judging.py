@@ -1,5 +1,6 @@
 """Translates cases and collects what is wrong, on a scripted pipeline or on anything else that takes a request."""
 
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -63,6 +64,10 @@ class Known:
 
 
 def letters(text: str) -> str:
-    """Return the text as the tokenizer sees it, without white space and what nobody sees: those may change."""
+    """Return the text as the tokenizer sees it, without what may change.
+
+    That is white space, what nobody sees, the escaping of quotes, and a letter or a syllable beyond the third in a row.
+    """
     composed = unicodedata.normalize("NFKC", unescape(text))
-    return "".join(one for one in composed if unicodedata.category(one) not in INVISIBLE)
+    seen = "".join(one for one in composed if unicodedata.category(one) not in INVISIBLE)
+    return re.sub(r"([^\W\d_]{1,2})\1{3,}", r"\1\1\1", re.sub(r"\\(?=[\"'])|'(?=')", "", seen))

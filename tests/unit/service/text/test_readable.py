@@ -55,7 +55,7 @@ def test_what_a_script_a_picture_or_a_span_needs_stays(text):
         ("hahahahahaha", "hahaha"),
         ("Lalalalala, sang er.", "Lalalala, sang er."),
         ("Nooooooo!!!!!", "Nooo!!!!!"),
-        ("Mr. XXXXXX has 1000000", "Mr. XXXXXX has 1000000"),
+        ("Mr. XXXXXX has 1000000, AAAA, AAAAah", "Mr. XXXXXX has 1000000, AAAA, AAAah"),
     ],
 )
 def test_a_letter_or_a_syllable_stays_three_times(text, is_read_as):

@@ -1,0 +1,105 @@
+"""Signs that are read as words, and marks of keys that are not read at all."""
+
+import pytest
+
+from service.records import Span
+from service.text.signs import key_marks, read
+from service.text.spans import Alphabet, find_spans
+
+KNOWN = frozenset(map(chr, range(32, 127))) - set("&_{}<>") | set("äöüßÄÖÜ…")
+ALPHABET = Alphabet(lambda character: character if character in KNOWN else None)
+
+
+def found(text: str, languages: tuple[str, str] = ("en", "de")):
+    return read(text, find_spans(text, ALPHABET), *languages)
+
+
+@pytest.mark.parametrize(
+    ("text", "languages", "is_read_as", "target", "is_written_as"),
+    [
+        ("Bread & butter", ("en", "de"), "Bread and butter", "Brot und Butter", "Brot & Butter"),
+        ("Search && find", ("en", "de"), "Search and find", "Suchen und finden", "Suchen && finden"),
+        ("Kaffee & Kuchen", ("de", "en"), "Kaffee und Kuchen", "Coffee and cake", "Coffee & cake"),
+        ("Alt & neu, hier und dort", ("de-AT", "en-US"), "Alt und neu, hier und dort", "Old and new, here and there",
+         "Old & new, here and there"),
+        ("cats and dogs & birds", ("en", "de"), "cats and dogs and birds", "Katzen und Hunde und Vögel",
+         "Katzen und Hunde & Vögel"),
+        ("Rock & roll & more", ("en", "de"), "Rock and roll and more", "Rock and Roll und mehr", "Rock & Roll & mehr"),
+        ("Rot & blau", ("de", "fr"), "Rot und blau", "Rouge et bleu", "Rouge & bleu"),
+    ],
+)  # fmt: skip
+def test_a_sign_between_words_is_read_as_and_and_written_back(text, languages, is_read_as, target, is_written_as):
+    one = found(text, languages)
+
+    assert one.text == is_read_as
+    assert one.written(target)[0] == is_written_as
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read_as", "target", "is_written_as"),
+    [
+        ("&Edit", "Edit", "Bearbeiten", "&Bearbeiten"),
+        ("Save &all files", "Save all files", "Alle Dateien sichern", "&Alle Dateien sichern"),
+        ("Cl&ose", "Close", "Schließen", "&Schließen"),
+        ("In&fo", "Info", "Info", "&Info"),
+        ("_Print", "Print", "Drucken", "_Drucken"),
+        ("Show _page…", "Show page…", "Seite anzeigen…", "Seite _anzeigen…"),
+        ("_New _Window", "New Window", "Neues Fenster", "_Neues _Fenster"),
+        ("Open {name} &now", "Open {name} now", "Nun {name} öffnen", "&Nun {name} öffnen"),
+        ("&A &B &C", "A B C", "AB", "&A&B"),
+    ],
+)
+def test_the_mark_of_a_key_is_not_read_and_stands_before_a_letter_of_the_translation(
+    text, is_read_as, target, is_written_as
+):
+    one = found(text)
+
+    assert one.text == is_read_as
+    assert (one.written(target) or [is_written_as])[0] == is_written_as
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AT&T has a shop",
+        "R & D is expensive",
+        "Q&A",
+        "rock&roll",
+        "drag&drop",
+        "https://example.org/?a=1&b=2",
+        "a &amp; b and &nbsp;",
+        "The _variable is not here and nobody knows why it is so",
+        "This is _really important_ here",
+        "snake_case and __init__",
+        "_private",
+        "See _foo(x)",
+        "x&y",
+    ],
+)
+def test_what_only_looks_like_a_sign_for_a_word_or_a_key_stays(text):
+    assert found(text) is None
+
+
+def test_a_language_whose_word_for_and_is_not_known_keeps_the_sign():
+    assert found("Bread & butter", ("en", "hu")) is None
+
+
+@pytest.mark.parametrize("target", ["Brot, Butter", "", "Brotund Butter"])
+def test_a_translation_without_a_place_for_the_sign_is_refused(target):
+    assert found("Bread & butter").written(target) is None
+
+
+def test_places_move_with_the_signs():
+    one = found("Open doors & old &files")
+
+    text, move = one.written("Türen und alte Dateien öffnen")
+
+    assert text == "Türen & alte Dateien &öffnen"
+    assert text[slice(*move(Span(10, 14)))] == "alte"
+    assert text[slice(*move(Span(23, 29)))] == "&öffnen"
+    assert one.text == "Open doors and old files"
+    assert "Open doors & old &files"[slice(*one.move(Span(19, 24)))] == "files"
+
+
+def test_a_mark_inside_a_sentence_of_many_words_is_none():
+    assert key_marks("Please press the button with the &name of the file. Then wait.") == []
