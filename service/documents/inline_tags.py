@@ -18,11 +18,16 @@ class Mark(NamedTuple):
     source: str  # as the format writes it
     id: int  # the same for both ends of a pair; none is 0
     is_shown: bool = False  # whether it goes as it is, where it is a part of the sentence and the server protects it
+    shows: str = ""  # what a reader sees of it, which is a part of the sentence
+    is_break: bool = False  # whether it ends a line
 
 
 Item: TypeAlias = str | Mark  # text without markup, or markup
 
-ELEMENT = re.compile(r'<g id="(?P<open>\d+)">|(?P<close></g>)|<x id="(?P<point>\d+)"/>')
+ELEMENT = re.compile(
+    r'<g id="(?P<open>\d+)">|(?P<close></g>)|<x id="(?P<point>\d+)"(?: ctype="lb")?/>'
+    r'|<ph id="(?P<shows>\d+)">[^<>]*</ph>'
+)
 _HTML_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)[^>]*?(?P<empty>/?)>", re.DOTALL)
 
 
@@ -45,6 +50,10 @@ def _element(mark: Mark) -> str:
         return escaped(mark.source)
     if mark.kind is TagKind.CLOSE:
         return "</g>"
+    if mark.shows:
+        return f'<ph id="{mark.id}">{escaped(mark.shows)}</ph>'
+    if mark.is_break:
+        return f'<x id="{mark.id}" ctype="lb"/>'
     return f'<g id="{mark.id}">' if mark.kind is TagKind.OPEN else f'<x id="{mark.id}"/>'
 
 
@@ -91,7 +100,7 @@ class _Decoder:
                 key = (TagKind.OPEN, int(match["open"]))
                 open_ids.append(key[1])
             else:
-                key = (TagKind.POINT, int(match["point"]))
+                key = (TagKind.POINT, int(match["point"] or match["shows"]))
             if key not in self._left:
                 raise TagsLost(f"the translation has {match[0]}, and the source has not, or not so often")
             found.append(self._left.pop(key))

@@ -1,8 +1,8 @@
 """Markdown: CommonMark with GitHub's tables, task lists, alerts and strikethrough, footnotes and front matter.
 
 A unit is the text of a block (a paragraph, a heading, a cell), the text of an image, or a block of HTML.  Code, front
-matter, addresses and titles of links, and link reference definitions stay as they are.  The lines of a paragraph go as
-one, which is wrapped again as wide as it was.
+matter, addresses and titles of links, link reference definitions, and lines of other dialects stay as they are.  The
+lines of a paragraph go as one, which is wrapped again as wide as it was.
 """
 
 import re
@@ -14,6 +14,7 @@ from markdown_it.token import Token
 
 from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, has_language, line_of, text_of
 from service.documents.inline_tags import Item, Mark, TagsLost, decode, encode
+from service.documents.markdown_dialects import dialect_line
 from service.documents.markdown_inline import (
     IS_LABEL,
     DoesNotFit,
@@ -35,6 +36,7 @@ _HTML_TAG = re.compile(r"<[^>]*>")
 _NUMBER = re.compile(r"(\d+)([.)])")
 _BARE_PIPE = re.compile(r"(?<!\\)\|")
 _SPACE = " \t"
+_TITLE = Token("title", "", 0)  # what the title in a line of another dialect stands in
 
 
 class _Line(NamedTuple):
@@ -104,8 +106,9 @@ class _File:
         self._lines = list(_source_lines(text))
         self._lost: list[Notice] = []
         self._row = self._column = 0  # where the last cell of a table ended
-        tokens = self._md.parse("\n".join(_without_front_matter(self._lines)), self._references)
-        self.blocks = [block for place in range(len(tokens)) if (block := self._block(tokens, place))]
+        tokens = self._md.parse("\n".join(_as_commonmark(self._lines)), self._references)
+        blocks = [block for place in range(len(tokens)) if (block := self._block(tokens, place))]
+        self.blocks = sorted([*blocks, *self._titles(tokens)], key=lambda block: block.lines[0].begin)
 
     def _block(self, tokens: list[Token], place: int) -> _Block | None:
         """Return the block of a token; None where it is none, or has no language."""
@@ -131,6 +134,18 @@ class _File:
             return block if any(block.units()) else None
         is_language = not _LITERAL_HTML.match(source) and has_language(_HTML_TAG.sub("", source))
         return _Block(tuple(lines), Inline(source), number, opener) if is_language else None
+
+    def _titles(self, tokens: list[Token]) -> Iterator[_Block]:
+        """Yield the titles in lines of other dialects."""
+        code = {
+            row for token in tokens if token.map and token.type in {"fence", "code_block"} for row in range(*token.map)
+        }
+        for row in range(_num_lines_of_front_matter(self._lines), len(self._lines)):
+            line = self._lines[row]
+            found = dialect_line(line.text) if row not in code else None
+            if found is not None and has_language(line.text[found.begin : found.end]):
+                inline = read_inline(self._md, line.text[found.begin : found.end], self._references)
+                yield _Block((line.part(found.begin, found.end - found.begin),), inline, row + 1, _TITLE)
 
     def _cell(self, token: Token) -> _Line:
         """Return where a cell is in its row: after the last one."""
@@ -187,7 +202,7 @@ class _File:
 
     def _shape(self, text: str) -> list[tuple[str, int]]:
         """Return the kinds of a file's blocks."""
-        lines = _without_front_matter(list(_source_lines(text)))
+        lines = _as_commonmark(list(_source_lines(text)))
         return [(token.type, token.level) for token in self._md.parse("\n".join(lines), {})]
 
     def _source(self, block: _Block, units: list[Unit], texts: list[str]) -> str:
@@ -205,6 +220,8 @@ class _File:
         source, items = write_inline(self._md, items, inline, self._references)
         if block.is_cell:
             return _BARE_PIPE.sub(r"\\|", source)
+        if block.opener is _TITLE:
+            return source.replace('"', "'")  # it may stand in quotes
         source = self._as_block(block, source, items)
         if block.is_wrapped:
             wrapped = _wrapped(source, max(len(line) for line in inline.source.split("\n")))
@@ -235,7 +252,8 @@ class _File:
         markup = block.opener.markup  # of a heading: "##" before it, or "=" below it
         before, after = ("# ", "") if markup.startswith("#") else ("", f"\n{markup * 3}")
         tokens = self._md.parse(before + source + after, {})
-        return len(tokens) == 3 and tokens[0].type == block.opener.type and tokens[1].content == source
+        kind = "paragraph_open" if block.opener.type == "dt_open" else block.opener.type
+        return len(tokens) == 3 and tokens[0].type == kind and tokens[1].content == source
 
     def _on_lines(self, block: _Block, source: str) -> str:
         """Return the source with line ends and prefixes as the block has them."""
@@ -257,13 +275,16 @@ def _source_lines(text: str) -> Iterator[_SourceLine]:
     yield _SourceLine(begin, text[begin:])
 
 
-def _without_front_matter(lines: list[_SourceLine]) -> list[str]:
-    """Return the lines with empty ones in the place of front matter, so that their numbers stay."""
-    contents = [line.text for line in lines]
-    if matter := _FRONT_MATTER.match("\n".join(contents)):
-        num_lines = matter[0].count("\n") + 1
-        contents[:num_lines] = [""] * num_lines
-    return contents
+def _as_commonmark(lines: list[_SourceLine]) -> list[str]:
+    """Return the lines with empty ones in the place of front matter, and others for those of other dialects."""
+    num_lines = _num_lines_of_front_matter(lines)
+    texts = [line.text for line in lines[num_lines:]]
+    return [""] * num_lines + [found.in_its_place if (found := dialect_line(text)) else text for text in texts]
+
+
+def _num_lines_of_front_matter(lines: list[_SourceLine]) -> int:
+    matter = _FRONT_MATTER.match("\n".join(line.text for line in lines))
+    return matter[0].count("\n") + 1 if matter else 0
 
 
 def _content(line: _SourceLine, part: str) -> _Line:

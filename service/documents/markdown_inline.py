@@ -4,6 +4,7 @@ markdown-it-py says what is markup and not where it stands: each of its rules is
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,11 +13,14 @@ from typing import Any, TypeAlias
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
+from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
 from service.documents.draft import has_language
 from service.documents.inline_tags import Item, Mark, merged, with_html_pairs
 from service.text.document import TagKind
+from service.text.elements import is_untouched
+from service.text.syntax import HTML
 
 References: TypeAlias = dict[str, Any]  # what the parser keeps of a file: link reference definitions, footnotes
 InlineRule: TypeAlias = Callable[[StateInline, bool], bool]
@@ -25,6 +29,10 @@ _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # what a backslash may stand be
 IS_LABEL = ("]", "][]")  # ends of a link whose text is also the name of its reference
 _MAX_SHOWN = 400  # characters of code that the server sees, and protects in all of its length
 _PLACE, _LABEL = "place", "label"  # in a token's `meta`
+_UNTOUCHED = "untouched"  # a token in the place of an element of HTML that stays as it is
+_MOST_TOKENS = 40  # of such an element
+_TAG_NAME = re.compile(r"<([A-Za-z][A-Za-z0-9-]*)")
+_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 
 
 class DoesNotFit(ValueError):
@@ -38,6 +46,7 @@ class Inline:
     source: str
     items: list[Item] = field(default_factory=list)
     spellings: dict[str, str] = field(default_factory=dict)  # how the source escapes a character: "&": "&amp;"
+    sometimes: set[str] = field(default_factory=set)  # what the source escapes with a backslash, but not each time
     labels: dict[int, str] = field(default_factory=dict)  # by mark: the text that is also the name of a reference
     alts: dict[int, "Inline"] = field(default_factory=dict)  # by mark: the text of an image
 
@@ -47,17 +56,22 @@ class Inline:
         return any(isinstance(item, str) and has_language(item) for item in self.items)
 
     def spelled(self, text: str) -> str:
-        """Return the text with the characters escaped that the source escapes."""
+        """Return the text with the characters escaped that the source escapes each time."""
+        return "".join(self.spellings.get(c, c) if c not in self.sometimes else c for c in text)
+
+    def spelled_often(self, text: str) -> str:
+        """Return the text with the characters escaped that the source escapes once or more."""
         return "".join(self.spellings.get(character, character) for character in text)
 
 
 def parser() -> MarkdownIt:
-    """Return a parser for the blocks of CommonMark with GitHub's tables and strikethrough, and footnotes.
+    """Return a parser for the blocks of CommonMark with GitHub's tables and strikethrough, footnotes and definitions.
 
     `read_inline` reads what is in the blocks.
     """
     md = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     footnote_plugin(md, inline=False, move_to_end=False)
+    deflist_plugin(md)
     md.core.ruler.disable(["inline", "text_join"])
     md.inline.ruler2.disable("fragments_join")  # it would join delimiters, with their places, to the text
     for rule in md.inline.ruler.__rules__:
@@ -106,7 +120,8 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
     inline = Inline(source)
     ids = count(1)
     open_ids: list[int] = []
-    for token in _flat(md.inline.parse(source, md, references, [])):
+    num_escaped = Counter[str]()  # with a backslash
+    for token in _flat(md.inline.parse(source, md, references, []), source):
         if token.type == "softbreak":
             inline.items.append(" ")
         elif token.type == "text":
@@ -114,31 +129,68 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
         elif token.type == "text_special":
             inline.items.append(token.content)
             inline.spellings.setdefault(token.content, token.markup)
+            num_escaped[token.content] += token.markup[0] == "\\"
         elif token.nesting < 0:
             inline.items.append(_end_of_pair(inline, token, source, open_ids.pop()))
         else:
             kind, written = TagKind.OPEN if token.nesting else TagKind.POINT, _source_of(token, source)
             is_shown = token.type == "code_inline" and "\n" not in written and len(written) <= _MAX_SHOWN
-            mark = Mark(kind, written, next(ids), is_shown)
+            is_break = token.type == "hardbreak" or _BREAK.fullmatch(written) is not None
+            mark = Mark(kind, written, next(ids), is_shown, token.content if token.type == _UNTOUCHED else "", is_break)
             inline.items.append(mark)
             if token.nesting:
                 open_ids.append(mark.id)
             elif token.type == "image":
                 inline.alts[mark.id] = read_inline(md, token.content, references)
     inline.items = merged(with_html_pairs(inline.items))
+    texts = "".join(item for item in inline.items if isinstance(item, str))
+    inline.sometimes = {
+        one for one, written in inline.spellings.items() if written[0] == "\\" and texts.count(one) > num_escaped[one]
+    }
     return inline
 
 
-def _flat(tokens: list[Token]) -> Iterator[Token]:
-    """Yield the tokens with one in the place of each `<https://example.com>`, which stays whole."""
-    is_in_autolink = False
-    for token in tokens:
+def _flat(tokens: list[Token], source: str) -> Iterator[Token]:
+    """Yield the tokens with one for each `<https://example.com>` and each element of HTML that stays whole."""
+    place = 0
+    while place < len(tokens):
+        token, end = tokens[place], place
         if token.markup == "autolink":
-            is_in_autolink = token.nesting > 0
-            if is_in_autolink:
-                yield Token("autolink", "", 0, meta=token.meta)
-        elif not is_in_autolink:
-            yield token
+            end = next(after for after in range(place + 1, len(tokens)) if tokens[after].markup == "autolink")
+            token = Token("autolink", "", 0, meta=token.meta)
+        elif token.type == "html_inline" and (end := _end_of_untouched(tokens, place, source)) > place:
+            name = _name(token)
+            begins, ends = tokens[place].meta[_PLACE][0], tokens[end].meta[_PLACE][1]
+            shown = "".join(one.content for one in tokens[place : end + 1] if one.type in {"text", "text_special"})
+            is_seen = name not in HTML.unseen and len(shown) <= _MAX_SHOWN
+            token = Token(_UNTOUCHED, "", 0, content=shown.strip() if is_seen else "", meta={_PLACE: (begins, ends)})
+        yield token
+        place = end + 1
+
+
+def _end_of_untouched(tokens: list[Token], begin: int, source: str) -> int:
+    """Return the place of the end tag of an element of HTML that stays as it is; of its start tag if it does not."""
+    name, depth = _name(tokens[begin]), 0
+    if not name or tokens[begin].content.endswith("/>"):
+        return begin
+    for place in range(begin, min(begin + _MOST_TOKENS, len(tokens))):
+        content = tokens[place].content.lower() if tokens[place].type == "html_inline" else ""
+        depth += content.startswith(f"<{name}") - content.startswith(f"</{name}")
+        if content and depth == 0:
+            break
+    else:
+        return begin
+    text = "".join(one.content for one in tokens[begin + 1 : place] if one.type != "html_inline")
+    end = tokens[place].meta[_PLACE][1]
+    if name in HTML.notes:
+        return begin if any(map(str.isalpha, text)) or source[end : end + 1].isalnum() else place
+    return place if is_untouched(tokens[begin].content, name, HTML) else begin
+
+
+def _name(token: Token) -> str:
+    """Return the name of a start tag of HTML; empty: it is none."""
+    tag = _TAG_NAME.match(token.content)
+    return tag[1].lower() if tag else ""
 
 
 def _end_of_pair(inline: Inline, token: Token, source: str, mark_id: int) -> Mark:
@@ -169,7 +221,7 @@ def write_inline(md: MarkdownIt, items: list[Item], inline: Inline, references: 
     """
     items = _with_labels(_tidy(items), inline)
     for wanted in (items, [_with_asterisks(item) for item in items]):
-        for spell in (inline.spelled, _escaped):
+        for spell in (inline.spelled, inline.spelled_often, _escaped):
             source = joined(wanted, spell).strip(" ")
             if reads_as(md, source, wanted, references):
                 return source, wanted

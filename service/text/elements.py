@@ -42,6 +42,11 @@ class Elements:
         return self._num_yes[self.end_of(number)] > self._num_yes[number + 1]
 
 
+def is_untouched(tag: str, name: str, syntax: Syntax) -> bool:
+    """Whether an element with this start tag is not to be translated."""
+    return _order(tag, name, syntax) is False
+
+
 def _order(source: str, name: str, syntax: Syntax) -> bool | None:
     for attribute in attributes(source) if _SAYS_SOMETHING.search(source) else ():
         if attribute.name == "translate" and attribute.value.lower() in ("yes", "no"):

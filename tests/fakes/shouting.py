@@ -6,7 +6,7 @@ from service.documents.draft import Draft, Written
 from service.engine.job import FinishReason
 from service.records import TextFormat, TranslatedText, Translation
 
-_KEPT = re.compile(r"(<[^<>]*>|&#?\w+;|``.*?``|`[^`]*`)")
+_KEPT = re.compile(r"(<ph\b[^<>]*>[^<>]*</ph>|<[^<>]*>|&#?\w+;|``.*?``|`[^`]*`)")
 
 
 def translation_of(text: str) -> Translation:

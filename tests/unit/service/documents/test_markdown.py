@@ -40,11 +40,28 @@ CASES = [
     ("address", "see <https://example.com/a> b\n", "SEE <https://example.com/a> B\n"),
     ("mail", "<anna@example.org> a\n", "<anna@example.org> A\n"),
     ("inline HTML", "a <b>c</b> <br> d<sub class='x'>e</sub>\n", "A <b>C</b> <br> D<sub class='x'>E</sub>\n"),
+    (
+        "HTML keys and code",
+        "a <kbd>Ctrl</kbd>+<kbd>s</kbd> <code>b c</code>\n",
+        "A <kbd>Ctrl</kbd>+<kbd>s</kbd> <code>b c</code>\n",
+    ),
+    ("HTML of a program", "<samp>ok</samp> a <var>n</var>\n", "<samp>ok</samp> A <var>n</var>\n"),
+    ("HTML that is not translated", 'a <i translate="no">b c</i> d\n', 'A <i translate="no">b c</i> D\n'),
+    ("HTML of a name", '<span class="x notranslate">b *c*</span> d\n', '<span class="x notranslate">b *c*</span> D\n'),
+    (
+        "HTML of a formula",
+        "a H<sub>2</sub>o x<sup>2</sup>, b<sup>th</sup>\n",
+        "A H<sub>2</sub>O X<sup>2</sup>, B<sup>TH</sup>\n",
+    ),
+    ("HTML without an end", "a <kbd>b\n", "A <kbd>B\n"),
+    ("break in a cell", "| a |\n|--|\n| b<br>c |\n", "| A |\n|--|\n| B<br>C |\n"),
     ("comment", "a <!-- note --> b\n", "A <!-- note --> B\n"),
     ("hard break by spaces", "a  \nb\n", "A  \nB\n"),
     ("hard break by backslash", "a\\\nb\n", "A\\\nB\n"),
     ("soft breaks", "aaa bbb\nccc ddd\n", "AAA BBB\nCCC DDD\n"),
     ("escapes", "2 \\* 3 \\# a\n", "2 \\* 3 \\# A\n"),
+    ("an escape that is needed once", "a 1990\\. b.\n", "A 1990. B.\n"),
+    ("an escape of a list", "2\\. a. b.\n", "2\\. A. B.\n"),
     ("entities", "AT&amp;T &copy; a\n", "AT&amp;T &copy; A\n"),
     ("bare specials", "a < b & c > d * e _f\n", "A < B & C > D * E _F\n"),
     ("bullets", "- a\n- b\n\n  c\n* d\n+ e\n", "- A\n- B\n\n  C\n* D\n+ E\n"),
@@ -74,9 +91,47 @@ CASES = [
     ("carriage returns", "a\r\nb\r\n\r\n- c\r\n", "A\r\nB\r\n\r\n- C\r\n"),
     ("tabs", "-\ta\n\n\tb\n", "-\tA\n\n\tB\n"),
     ("trailing spaces", "a   \n\n   b \n", "A   \n\n   B \n"),
+    ("definitions", "a\n: b c\n\nd\n: e\n  f\n", "A\n: B C\n\nD\n: E\n  F\n"),
     ("no language", "1. 2\n\n---\n\n`x`\n\n:-)\n", "1. 2\n\n---\n\n`x`\n\n:-)\n"),
     ("nothing", "", ""),
     ("other scripts", "# Привет *мир*\n\n你好 **ß**\n", "# ПРИВЕТ *МИР*\n\n你好 **SS**\n"),
+]
+
+
+# Lines of other dialects: name, source, the same in capital letters.
+DIALECTS = [
+    ("container", "::: danger Stop it\na b\n:::\n", "::: danger STOP IT\nA B\n:::\n"),
+    ("container without a space", ":::note\na\n:::\nb\n", ":::note\nA\n:::\nB\n"),
+    ("container with a label", ":::tip[a *b*]{.wide}\n\nc\n\n:::\n", ":::tip[A *B*]{.wide}\n\nC\n\n:::\n"),
+    ("container with attributes", "::: {.callout-note}\na\n:::\n", "::: {.callout-note}\nA\n:::\n"),
+    ("containers in each other", ":::: grid\n::: card\na\n:::\n::::\n", ":::: grid\n::: card\nA\n:::\n::::\n"),
+    ("container in a quote", "> ::: tip a\n> b\n> :::\n", "> ::: tip A\n> B\n> :::\n"),
+    ("container behind a paragraph", "a b\n::: tip\nc\n:::\n", "A B\n::: tip\nC\n:::\n"),
+    ("block of slashes", "/// note | a b\nc\n///\n", "/// note | A B\nC\n///\n"),
+    ("admonition", '!!! note "a b"\n    c d\n\n    e\n\nf\n', '!!! note "A B"\n    C D\n\n    E\n\nF\n'),
+    ("admonition without a title", "!!! tip\n\n    a\n    - b\n", "!!! tip\n\n    A\n    - B\n"),
+    (
+        "admonition with code",
+        "!!! tip inline end\n    a\n\n        b c\n",
+        "!!! tip inline end\n    A\n\n        b c\n",
+    ),
+    ("details", '??? question "a?"\n    b\n\n???+ note\n    c\n', '??? question "A?"\n    B\n\n???+ note\n    C\n'),
+    ("tabs of content", '=== "a b"\n\n    c\n\n=== "d"\n\n    e\n', '=== "A B"\n\n    C\n\n=== "D"\n\n    E\n'),
+    ("shortcodes", "{{% notice tip %}}\na\n{{% /notice %}}\n", "{{% notice tip %}}\nA\n{{% /notice %}}\n"),
+    ("shortcode behind text", 'a\n{{< figure src="b" >}}\nc\n', 'A\n{{< figure src="b" >}}\nC\n'),
+    ("templates", "{% if a %}\nb\n{% else %}\nc\n{% endif %}\n", "{% if a %}\nB\n{% else %}\nC\n{% endif %}\n"),
+    ("attributes", "{: .note }\na\n\nb\n{: #id .wide}\n", "{: .note }\nA\n\nB\n{: #id .wide}\n"),
+    ("attributes of Pandoc", "{#id .wide}\na\n", "{#id .wide}\nA\n"),
+    ("table of contents", "[TOC]\na\n\n[[_TOC_]]\nb\n", "[TOC]\nA\n\n[[_TOC_]]\nB\n"),
+    ("imports", "import A from './a'\n\nb\n", "import A from './a'\n\nB\n"),
+    ("in code", "```\n::: tip a\n!!! b\n```\n\n    ::: c\n", "```\n::: tip a\n!!! b\n```\n\n    ::: c\n"),
+    ("in front matter", "---\n::: tip a\n---\nb\n", "---\n::: tip a\n---\nB\n"),
+    (
+        "a text that looks like one",
+        "!!! Stop all\n\n{{ a }} b {{ c }}\n\nimport a\n",
+        "!!! STOP ALL\n\n{{ A }} B {{ C }}\n\nIMPORT A\n",
+    ),
+    ("carriage returns", "::: tip a\r\nb\r\n:::\r\n", "::: tip A\r\nB\r\n:::\r\n"),
 ]
 
 
@@ -102,6 +157,24 @@ def test_language_is_translated_and_all_else_stays(source, expected):
     written = shouted(draft)
     assert written.text == expected
     assert written.notices == ()
+
+
+@pytest.mark.parametrize(("source", "expected"), [case[1:] for case in DIALECTS], ids=[case[0] for case in DIALECTS])
+def test_a_line_of_another_dialect_stays_on_its_own_but_for_its_title(source, expected):
+    draft = markdown.read(source)
+
+    assert echoed(draft).text == source
+    assert shouted(draft) == (expected, ())
+
+
+def test_a_quote_in_the_translation_of_a_title_does_not_end_it():
+    assert answered(markdown.read('!!! tip "a"\n'), 'see "b"') == "!!! tip \"see 'b'\"\n"
+
+
+def test_elements_that_stay_are_shown_to_the_translator_and_breaks_are_line_breaks():
+    units = markdown.read("a <kbd>Esc</kbd> b<br>c\n").units
+
+    assert [unit.text for unit in units] == ['a <ph id="1">Esc</ph> b<x id="2" ctype="lb"/>c']
 
 
 @pytest.mark.parametrize("source", [case[1] for case in CASES], ids=[case[0] for case in CASES])
@@ -203,7 +276,7 @@ def test_a_block_whose_translation_failed_stays_as_it_was():
 
 # Lines of Markdown, some of them strange, joined in every way.
 _LINES = st.sampled_from(
-    [line for case in CASES for line in case[1].splitlines()]
+    [line for case in (*CASES, *DIALECTS) for line in case[1].splitlines()]
     + [
         "",
         "  ",
