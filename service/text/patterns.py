@@ -139,9 +139,9 @@ KINDS = {
         r"(?: (?:\"[^\"\n]{0,200}+\"|'[^'\n]{0,200}+'))?+\)"
         r"|(?<=[\w.!?])\]\[[^\[\]\n]{1,60}+\](?!\w)"
     ),
-    "marks": (  # of Markdown and MediaWiki around words; a dash of two or three signs
+    "marks": (  # of Markdown and MediaWiki around words
         r"(?<=[^\s*])\*{2,3}+(?!\*)|(?<!\*)\*{2,3}+(?=[^\s*])|(?<![\w*])\*(?=[\w\"'“„(\[])|(?<=[\w.!?:,;\"'”“)\]])\*(?![\w*])"
-        r"|(?<![\w'])'{2,5}+(?!')|(?<!')'{2,5}+(?![\w'])|(?<!\S)-{2,3}+(?!\S)"
+        r"|(?<![\w'])'{2,5}+(?!')|(?<!')'{2,5}+(?![\w'])"
     ),
     "footnote": r"\[\d{1,5}+(?:[,–-] ?\d{1,5}+){0,20}+\]",
     "path": (  # the third one has a backslash that begins no escape: src\lib\new
@@ -168,6 +168,7 @@ KINDS = {
         r"(?=[A-Za-z0-9+/]*?(?:[A-Za-z]\d[A-Za-z]|\+|=))[A-Za-z0-9+/]{20,}+={0,2}+(?!\w)"
         r"|(?<!\w)(?:[ACGTUN]{10,}+|[acgtun]{14,}+)(?!\w)"
         rf"|(?<!\w)(?:[^\W\d_{UNSPACED}]{{100,}}+|[XxZz*#?]{{4,}}+)(?!\w)"
+        rf"|(?<!\S)[^\W{UNSPACED}](?:[^\W{UNSPACED}]|[-.,/:;+'*~|!?=]){{199,}}+"
     ),
     "hexadecimal": (  # UUID, hash, number
         r"(?<![\w-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])"

@@ -3,6 +3,7 @@
 Joined, the parts are the source of the segment, byte for byte.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 from service.records import Span
 from service.text.document import Part, Segment, Tag, TagKind
+
+_ARE_APART = re.compile(r"[^\W\d_][a-zß-öø-ÿ]{2}[A-ZÀ-ÖØ-Þ\d]")  # "houseSize", "house690"; "d|o|g" is a word
 
 
 class _Cut(NamedTuple):
@@ -53,6 +56,20 @@ def split(segment: Segment, positions: Sequence[int]) -> list[Part]:
     cuts.append(_end(segment))
     pieces = [part for begin, end in pairwise(cuts) for part in trim(_slice(segment, begin, end))]
     return joined(pieces)
+
+
+def borders(segment: Segment) -> list[int]:
+    """Return where an element ends and another one begins whose words are apart: <b>red house</b><i>690 px</i>."""
+    places = list[int]()
+    for tag, following in pairwise(segment.tags):
+        is_border = tag.kind is TagKind.CLOSE and following.kind is TagKind.OPEN and tag.end == following.begin
+        if (
+            is_border
+            and tag.position == following.position
+            and _ARE_APART.match(segment.text, max(0, tag.position - 3))
+        ):
+            places.append(tag.position)
+    return places
 
 
 def joined(parts: Iterable[Part]) -> list[Part]:

@@ -133,7 +133,8 @@ def _lost(masked: str, key_marks: Sequence[int]) -> Iterator[Span]:
     for match in _TOKENS.finditer(masked):
         token = match[0]
         has_mark = any(match.start() <= place < match.end() for place in key_marks)
-        if (_TIES.search(token) and not has_mark) or token[0] == _BRACKET or match.lastindex:
+        is_tied = _LETTER in token if has_mark else _TIES.search(token)
+        if is_tied or token[0] == _BRACKET or match.lastindex:
             yield Span(*match.span())
         else:
             yield from (Span(*sign.span()) for sign in _SIGNS.finditer(masked, *match.span()))

@@ -11,7 +11,7 @@ from service.registry.model_info import untranslated
 from service.text.document import Document, Part, Segment
 from service.text.markup import parse
 from service.text.patterns import has_branches
-from service.text.pieces import joined
+from service.text.pieces import borders, joined
 from service.text.pieces import split as split_at
 from service.text.readable import readable
 from service.text.restore import strip_outer
@@ -62,7 +62,7 @@ def take_apart(text: str, settings: Settings) -> Document:
         if isinstance(part, str):
             parts.append(part)
         else:
-            places = cuts(part, language, spans_of(part, alphabet))
+            places = sorted({*cuts(part, language, spans_of(part, alphabet)), *borders(part)})
             parts += split_at(part, places) if places else [part]
     return Document(tuple(joined(_stripped(parts, alphabet))), document.escape)
 

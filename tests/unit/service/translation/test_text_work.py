@@ -326,3 +326,23 @@ def test_an_icu_message_with_words_in_its_branches_has_a_warning(text, is_untran
 
     kinds = [warning.kind for warning in translation.warnings]
     assert kinds == [WarningKind.NOT_TRANSLATED] * is_untranslated
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<b>red house</b><i>690 pixels</i>", "<b>RED HOUSE</b><i>690 PIXELS</i>"),
+        ("<span>Price</span><span>Size</span>", "<span>PRICE</span><span>SIZE</span>"),
+        ("<a><b>der Hafen</b></a><a>Mehr</a>", "<a><b>DER HAFEN</b></a><a>MEHR</a>"),
+    ],
+)
+def test_elements_side_by_side_whose_words_are_apart_are_segments(html, expected):
+    found = translated(html, text_format=TextFormat.HTML)
+
+    assert found.text == expected
+    assert len(found.segments) == 2
+
+
+@pytest.mark.parametrize("html", ["the <b>d</b><i>o</i><u>g</u> is", "<b>XY</b><i>12</i> is", "<b>a</b> <i>B</i> is"])
+def test_elements_inside_a_word_are_one_segment(html):
+    assert len(translated(html, text_format=TextFormat.HTML).segments) == 1
