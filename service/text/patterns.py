@@ -73,7 +73,7 @@ KINDS = {
     ),
     "code": r"```[^`]{1,5000}+```|``(?:[^`\n]|`(?!`)){1,500}+``|`[^`\n]{1,500}+`",
     "escape": (  # of a character in a string of a program, not a folder's name in a path; \% of LaTeX
-        rf"(?:\\{{1,2}}+[nrt](?!{_COMMANDS_LIKE_ESCAPES})|\\{{1,2}}+(?:u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})"
+        rf"(?:\\{{1,2}}+[nrtN](?!{_COMMANDS_LIKE_ESCAPES})|\\{{1,2}}+(?:u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})"
         r"|\\[%#&@$_~^])++"
     ),
     "icu": (  # the whole message: what stands in its branches is not translated
@@ -147,7 +147,7 @@ KINDS = {
     "path": (  # the third one has a backslash that begins no escape: src\lib\new
         r"(?<![\w/.~\\])(?:[A-Za-z]:[\\/]|~/|\.\.?/|\\\\(?=\w))(?:[^\s<>:\"|?*`,;()\[\]{}!.'’]|[.'’](?=[\w/\\.-]))*+"
         r"|(?<![\w/.)\]}%*<])/(?=[A-Za-z._~][\w./-])(?:[\w+@%~-]|\.(?=[\w.])|/(?=[\w.+@~-]))*+/?+"
-        r"|(?<![\w.\\-])[\w.-]{2,60}+(?:\\(?=[nrtux])[\w.-]{1,60}+){0,9}+\\(?![nrtux])[A-Za-z][\w.-]{0,60}+(?:\\[\w.-]{1,60}+)*+"
+        r"|(?<![\w.\\-])[\w.-]{2,60}+(?:\\(?=[nrtuxN])[\w.-]{1,60}+){0,9}+\\(?![nrtuxN])[A-Za-z][\w.-]{0,60}+(?:\\[\w.-]{1,60}+)*+"
     ),
     "command": r"(?<![\w\\])\\[A-Za-z]{2,30}+\*?+(?:\[[^\[\]\n]{0,60}+\])?+\{?",
     "file": (

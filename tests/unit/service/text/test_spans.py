@@ -67,6 +67,7 @@ def test_finds_what_comes_back_as_it_is(case, alphabet):
         (r"\nplease wait for 30\% of it", [r"\n", r"\%"]),
         (r"Das Boot\u00a0wartet hier\tund dort", [r"\u00a0", r"\t"]),
         (r"One line\\nand another", [r"\\n"]),
+        (r"The sea:\NBoats\N{\c&H46&}Birds", [r"\N", r"\N{\c&H46&}"]),
         (r"The folder src\lib\new and D:\temp\neu stay.", [r"src\lib\new", r"D:\temp\neu"]),
         (r"\newline and \times and \reference", [r"\newline", r"\times", r"\r"]),
     ],
