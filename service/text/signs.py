@@ -38,7 +38,8 @@ class _Mark(NamedTuple):
 
     sign: str
     letter: str  # behind it, in lower case
-    share: float  # of the words that come before
+    share: float  # of the words that come before; inside a word, of the characters
+    is_inside: bool  # of a word: "Cl&ose"
 
 
 class Read(NamedTuple):
@@ -138,18 +139,27 @@ def _is_mark(text: str, place: int) -> bool:
 
 def _mark(text: str, place: int) -> _Mark:
     begins = [match.start() for match in _WORD.finditer(text)]
-    return _Mark(text[place], text[place + 1].lower(), (bisect_right(begins, place + 1) - 1) / max(1, len(begins)))
+    is_inside = text[:place][-1:].isalpha()
+    share = place / (len(text) - 1) if is_inside else (bisect_right(begins, place + 1) - 1) / max(1, len(begins))
+    return _Mark(text[place], text[place + 1].lower(), share, is_inside)
 
 
 def _marked(target: str, marks: Sequence[_Mark], taken: set[int]) -> dict[int, str] | None:
-    """Return the letters that the marks go before: one that begins a word and is the same, or its word's share."""
+    """Return the letters that the marks go before: the same one at the beginning of a word, else that of its word.
+
+    The same letter inside a word does for a mark inside a word.
+    """
     begins = [match.start() for match in _WORD.finditer(target) if match.start() not in taken]
     letters = [match.start() for match in _LETTER.finditer(target) if match.start() not in taken]
     found: dict[int, str] = {}
-    for sign, letter, share in marks:
+    for sign, letter, share, is_inside in marks:
         free = [place for place in begins if place not in found] or [place for place in letters if place not in found]
         if not free:
             return None
+        same = [place for place in letters if place not in found and target[place].lower() == letter]
+        if is_inside and same:
+            found[min((abs(place - share * len(target)), place) for place in same)[1]] = sign
+            continue
         number = min(round(share * len(begins)), len(free) - 1)
         same = [place for place in free if target[place].lower() == letter]
         found[same[0] if same else free[number]] = sign
