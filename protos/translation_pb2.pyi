@@ -20,6 +20,9 @@ class Segmentation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEGMENTATION_UNSPECIFIED: _ClassVar[Segmentation]
     SEGMENTATION_SENTENCE: _ClassVar[Segmentation]
     SEGMENTATION_NONE: _ClassVar[Segmentation]
+    SEGMENTATION_LINE: _ClassVar[Segmentation]
+    SEGMENTATION_SENTENCE_AND_LINE: _ClassVar[Segmentation]
+    SEGMENTATION_SENTENCE_ACROSS_LINES: _ClassVar[Segmentation]
 
 class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -56,6 +59,9 @@ TEXT_FORMAT_XLIFF: TextFormat
 SEGMENTATION_UNSPECIFIED: Segmentation
 SEGMENTATION_SENTENCE: Segmentation
 SEGMENTATION_NONE: Segmentation
+SEGMENTATION_LINE: Segmentation
+SEGMENTATION_SENTENCE_AND_LINE: Segmentation
+SEGMENTATION_SENTENCE_ACROSS_LINES: Segmentation
 PRIORITY_UNSPECIFIED: Priority
 PRIORITY_INTERACTIVE: Priority
 PRIORITY_BATCH: Priority

@@ -44,6 +44,9 @@ class Segmentation(StrEnum):
     """How a text is cut into segments."""
 
     SENTENCE = "sentence"
+    LINE = "line"  # each line, or what is one block of markup, but for lines of wrapped prose, which are one
+    SENTENCE_AND_LINE = "sentence_and_line"  # every line break ends a sentence
+    SENTENCE_ACROSS_LINES = "sentence_across_lines"  # no single line break does
     NONE = "none"  # the whole text goes to the model as it is, unprotected and unchecked
 
 

@@ -54,7 +54,7 @@ _FORMATS = {
     TextFormat.XLIFF: pb.TEXT_FORMAT_XLIFF,
 }
 _FORMATS_OF: dict[int, TextFormat] = {number: name for name, number in _FORMATS.items()}
-_SEGMENTATIONS = {Segmentation.SENTENCE: pb.SEGMENTATION_SENTENCE, Segmentation.NONE: pb.SEGMENTATION_NONE}
+_SEGMENTATIONS = {one: cast("pb.Segmentation", getattr(pb, f"SEGMENTATION_{one.name}")) for one in Segmentation}
 _SEGMENTATIONS_OF: dict[int, Segmentation] = {number: name for name, number in _SEGMENTATIONS.items()}
 _WARNING_KINDS = {kind: cast("pb.WarningKind", getattr(pb, f"WARNING_KIND_{kind.name}")) for kind in WarningKind}
 _WARNING_KINDS_OF: dict[int, WarningKind] = {number: kind for kind, number in _WARNING_KINDS.items()}

@@ -28,6 +28,12 @@ DIALECT = Dialect(
 )
 IGNORED_KEY = "x-ignored-parameters"
 NO_LIMIT = 1_000_000_000_000  # what DeepL says where it limits nobody
+_OPTIONS = {
+    None: NO_OPTIONS,
+    "0": TranslateOptions(segmentation=Segmentation.LINE),
+    "1": TranslateOptions(segmentation=Segmentation.SENTENCE_AND_LINE),
+    "nonewlines": TranslateOptions(segmentation=Segmentation.SENTENCE_ACROSS_LINES),
+}
 _FORMATS = {"xml": TextFormat.XML, "html": TextFormat.HTML, None: TextFormat.PLAIN}
 _REGIONS = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}  # targets that DeepL's clients ask for
 _NO_TRANSLATION = '  translate="no"'  # two spaces: the mark is known again, and taken out
@@ -58,7 +64,7 @@ class TranslateBody(BaseModel):
     ] = []
     split_sentences: Annotated[
         Literal["0", "1", "nonewlines"] | None,
-        Field(description="0: the model gets each text whole, as it is."),
+        Field(description="0: no sentence is cut; 1: at line breaks, too; nonewlines: over line breaks."),
         BeforeValidator(lambda value: str(int(value)) if isinstance(value, int) else value),
     ] = None
     preserve_formatting: Annotated[bool, Field(description="The server always does.")] = False
@@ -71,7 +77,7 @@ class TranslateBody(BaseModel):
         names = list(self.model_extra or ())
         if self.ignore_tags and self.tag_handling is None:
             names.append("ignore_tags")
-        if self.split_sentences == "nonewlines" and self.tag_handling is None:
+        if self.split_sentences == "1" and self.tag_handling == "html":  # whose line breaks are spaces
             names.append("split_sentences")
         return [name for name in names if re.fullmatch(r"[a-z_]{1,40}", name)]
 
@@ -138,7 +144,7 @@ class DeepL:
             source_language=body.source_lang or "",
             target_language=body.target_lang,
             format=_FORMATS[body.tag_handling],
-            options=TranslateOptions(segmentation=Segmentation.NONE) if body.split_sentences == "0" else NO_OPTIONS,
+            options=_OPTIONS[body.split_sentences],
             glossary_name=body.glossary_id or "",
             priority=asked.priority,
             allows_same_language=True,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from service.records import Span
+from service.records import Segmentation, Span
 from service.text.boundaries import sentence_begins
 from service.text.document import Part, Segment, Tag, TagKind
 from service.text.patterns import SPANS
@@ -47,13 +47,19 @@ class _Line(NamedTuple):
     is_column: bool = False  # whether there are others on its line
 
 
-def split(block: Segment, language: str, find_spans: Callable[[], Sequence[Span]] = tuple) -> list[Part]:
+def split(
+    block: Segment,
+    language: str,
+    find_spans: Callable[[], Sequence[Span]] = tuple,
+    segmentation: Segmentation = Segmentation.SENTENCE,
+) -> list[Part]:
     """Return a block of plain text, which has no tags, in segments and what stands between them.
 
     Args:
         block: `text` is `source`.
         language: BCP 47, of the block.
         find_spans: gives the spans of `block.text` in which no sentence ends; asked only where one may.
+        segmentation: what ends a segment.
     """
     text = block.text
     if _ONE_SENTENCE.fullmatch(text) and _WIDE_GAPS[0] not in text:
@@ -62,31 +68,38 @@ def split(block: Segment, language: str, find_spans: Callable[[], Sequence[Span]
         return [*parts, text[stop:]] if stop < len(text) else parts
     parts = []
     end, spans = 0, find_spans()
-    for run in _runs(text, language, spans):
+    for run in _runs(text, language, spans, segmentation):
         parts.append(text[end : run[0].language])
-        parts += _sentences_of(block, run, language, spans)
+        parts += _sentences_of(block, run, language, spans, segmentation)
         end = run[-1].stop
     parts.append(text[end:])
     return [part for part in parts if part]
 
 
-def cuts(block: Segment, language: str, spans: Sequence[Span] = ()) -> list[int]:
+def cuts(
+    block: Segment,
+    language: str,
+    spans: Sequence[Span] = (),
+    segmentation: Segmentation = Segmentation.SENTENCE,
+) -> list[int]:
     """Return where in its text to cut a block of marked-up text: between sentences, and around what parts its lines.
 
     Args:
         block: has a tag and a space at each of its line breaks.
         language: BCP 47.
         spans: in `block.text`; no sentence ends inside one.
+        segmentation: what ends a segment.
     """
     text = block.text
     laid_out = _with_line_breaks(block)
     if laid_out == text and not _has_columns(text):
-        return boundaries(text, language, spans)
+        return [] if segmentation is Segmentation.LINE else boundaries(text, language, spans)
     places = set[int]()
-    for run in _runs(laid_out, language, spans):
+    for run in _runs(laid_out, language, spans, segmentation):
         begin, stop = run[0].language, run[-1].stop
         places |= {begin, stop}
-        places.update(begin + place for place in boundaries(text[begin:stop], language, _shifted(spans, begin)))
+        if segmentation is not Segmentation.LINE:
+            places.update(begin + place for place in boundaries(text[begin:stop], language, _shifted(spans, begin)))
     return sorted(places - {0, len(text)})
 
 
@@ -121,7 +134,7 @@ def boundaries(text: str, language: str, spans: Sequence[Span] = ()) -> list[int
     return places
 
 
-def _runs(text: str, language: str, spans: Sequence[Span]) -> Iterator[list[_Line]]:
+def _runs(text: str, language: str, spans: Sequence[Span], segmentation: Segmentation) -> Iterator[list[_Line]]:
     """Yield lines that belong together: one, or several of wrapped prose; none inside a span of several lines."""
     wide = [span for span in spans if _BREAK.search(text, *span)]
     known = [Span(*match.span(1)) for match in SPANS.finditer(text) if match.lastindex] if _has_columns(text) else []
@@ -131,7 +144,7 @@ def _runs(text: str, language: str, spans: Sequence[Span]) -> Iterator[list[_Lin
     for begin, end in zip([0, *(span.end for span in wide)], [*(span.begin for span in wide), len(text)], strict=True):
         run: list[_Line] = []
         for line in _lines(text, begin, end, known):
-            if run and not _goes_on(text, run[-1], line, language):
+            if run and not _goes_on(text, run[-1], line, language, segmentation):
                 yield run
                 run = []
             if line.language < line.stop:
@@ -196,10 +209,13 @@ def _is_spaced_out(text: str, gaps: Sequence[Span], stop: int) -> bool:
     return is_sentence and all(not text[slice(*gap)].strip(" \u00a0") and text[gap.end].islower() for gap in gaps)
 
 
-def _goes_on(text: str, line: _Line, following: _Line, language: str) -> bool:
+def _goes_on(text: str, line: _Line, following: _Line, language: str, segmentation: Segmentation) -> bool:
     """Whether the following line continues the sentence of a line: it was full, had no end, and nothing is set off."""
-    if line.is_column or following.is_column:
+    if line.is_column or following.is_column or segmentation is Segmentation.SENTENCE_AND_LINE:
         return False
+    if segmentation is Segmentation.SENTENCE_ACROSS_LINES:
+        is_blank = following.language == following.stop
+        return not is_blank and not text[following.begin : following.language].strip()
     is_full = line.stop - line.begin >= _WRAPPED_FROM
     has_end = text[line.stop - 1] in ".!?:;…。！？"
     layout = text[following.begin : following.language]
@@ -213,7 +229,9 @@ def _primary(language: str) -> str:
     return language.partition("-")[0].lower()
 
 
-def _sentences_of(block: Segment, run: Sequence[_Line], language: str, spans: Sequence[Span]) -> Iterator[Part]:
+def _sentences_of(
+    block: Segment, run: Sequence[_Line], language: str, spans: Sequence[Span], segmentation: Segmentation
+) -> Iterator[Part]:
     """Yield the sentences of some lines, with the white space between them."""
     text = block.text
     begin, stop = run[0].language, run[-1].stop
@@ -222,7 +240,8 @@ def _sentences_of(block: Segment, run: Sequence[_Line], language: str, spans: Se
     lines = [text[first:last] for first, last in zip(*ends, strict=True)]
     blanks = [" " * (gap.end - gap.begin) for gap in breaks]  # as long as the line breaks: places stay
     flat = "".join(line + blank for line, blank in zip(lines, [*blanks, ""], strict=True))
-    places = [0, *boundaries(flat, language, _shifted(spans, begin)), len(flat)]
+    inner = [] if segmentation is Segmentation.LINE else boundaries(flat, language, _shifted(spans, begin))
+    places = [0, *inner, len(flat)]
     place = begin
     for sentence in (flat[first:last] for first, last in pairwise(places)):
         end = place + len(sentence)

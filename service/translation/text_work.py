@@ -55,14 +55,15 @@ def take_apart(text: str, settings: Settings) -> Document:
     """Return the text in sentences, with their spans, and what stands between them."""
     alphabet, language = settings.codec.alphabet, settings.source_language
     if settings.text_format is TextFormat.PLAIN:
-        parts = split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet))
+        parts = split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet), settings.segmentation)
         return Document(tuple(joined(_stripped(parts, alphabet))), str)
     document, parts = parse(text, settings.text_format), []
     for part in document.parts:
         if isinstance(part, str):
             parts.append(part)
         else:
-            places = sorted({*cuts(part, language, spans_of(part, alphabet)), *borders(part)})
+            kept = spans_of(part, alphabet)
+            places = sorted({*cuts(part, language, kept, settings.segmentation), *borders(part)})
             parts += split_at(part, places) if places else [part]
     return Document(tuple(joined(_stripped(parts, alphabet))), document.escape)
 

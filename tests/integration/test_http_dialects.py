@@ -271,15 +271,18 @@ class TestDeepL:
         assert "<kk>The cat</kk>" not in kept["translations"][0]["text"]
         assert plain["translations"][0]["text"].count("Katze") == 3
 
-    def test_text_that_is_not_to_be_split_is_whole(self, server):
-        """A sentence that the model gets as it is may have line breaks that become spaces."""
-        wish = {"text": ["One.\nTwo."], "target_lang": "DE", "source_lang": "EN"}
-        split, whole = (
-            post(server.http_port, "/v2/translate", split_sentences=how, **wish).json()["translations"][0]["text"]
-            for how in ("1", "0")
-        )
+    @pytest.mark.parametrize("how", ["0", "1", "nonewlines", 0])
+    def test_lines_tags_and_placeholders_are_kept_however_sentences_are_split(self, server, how):
+        text = "One. Two {name} %d.\nThree https://example.org/a?b=c.\n\nFour."
+        page = '<p>This is <b>bold</b>. And <a href="https://example.org/x?y=1">a link</a>.</p>'
+        wish = {"target_lang": "DE", "source_lang": "EN", "split_sentences": how}
+        plain = post(server.http_port, "/v2/translate", text=[text], **wish)
+        html = post(server.http_port, "/v2/translate", text=[page], tag_handling="html", **wish)
 
-        assert (split, whole) == ("One.\nTwo.", "One. Two.")
+        assert plain.json()["translations"][0]["text"] == text
+        assert html.json()["translations"][0]["text"] == page
+        assert "x-ignored-parameters" not in plain.headers
+        assert html.headers.get("x-ignored-parameters") == ("split_sentences" if how == "1" else None)
 
     def test_targets_have_the_regions_that_clients_ask_for(self, server):
         sources = ask(server.http_port, "GET", "/v2/languages").json()

@@ -100,6 +100,81 @@ def test_text_without_segmentation_goes_to_the_model_as_it_is():
     assert translation.text == "<One.\n Two.>"
 
 
+WRAPPED = "The old man who lives behind the station\nbought bread. Then he\nwent home. It rained.\n\n- Yes\n- no"
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "segments"),
+    [
+        (
+            Segmentation.SENTENCE,
+            [
+                "The old man who lives behind the station bought bread.",
+                "Then he",
+                "went home.",
+                "It rained.",
+                "Yes",
+                "no",
+            ],
+        ),
+        (
+            Segmentation.LINE,
+            ["The old man who lives behind the station bought bread. Then he", "went home. It rained.", "Yes", "no"],
+        ),
+        (
+            Segmentation.SENTENCE_AND_LINE,
+            [
+                *("The old man who lives behind the station", "bought bread.", "Then he", "went home.", "It rained."),
+                *("Yes", "no"),
+            ],
+        ),
+        (
+            Segmentation.SENTENCE_ACROSS_LINES,
+            [
+                "The old man who lives behind the station bought bread.",
+                *("Then he went home.", "It rained.", "Yes", "no"),
+            ],
+        ),
+    ],
+)
+def test_segmentation_says_what_ends_a_segment_and_line_breaks_come_back(segmentation, segments):
+    seen: list[str] = []
+
+    def model(text: str) -> str:
+        seen.append(text)
+        return text
+
+    assert translated(WRAPPED, model, segmentation=segmentation).text == WRAPPED
+    assert seen == segments
+
+
+@pytest.mark.parametrize(
+    ("text", "text_format"),
+    [
+        ("Hello {name}, you have %d new messages. See https://example.org/a?b=c now.", TextFormat.PLAIN),
+        ("Hallo {name}, Sie haben %d neue Nachrichten. Mehr unter https://example.org/a?b=c jetzt.", TextFormat.PLAIN),
+        ('<p>This is <b>bold</b>. And <a href="https://example.org/x?y=1">a link</a>.</p>', TextFormat.HTML),
+        ('<p>Das ist <b>fett</b>. Und <a href="https://example.org/x?y=1">ein Verweis</a>.</p>', TextFormat.HTML),
+        ("First line. More of it.\nSecond line.", TextFormat.XML),
+    ],
+)
+def test_lines_that_are_not_cut_are_protected_all_the_same(text, text_format):
+    translation = translated(text, segmentation=Segmentation.LINE, text_format=text_format, can_score=True)
+
+    for kept in ("{name}", "%d", "https://example.org/a?b=c", "<b>", 'href="https://example.org/x?y=1"', "</a>", "\n"):
+        assert translation.text.count(kept) == text.count(kept)
+    assert len(translation.segments) == (2 if "\n" in text else 1)
+
+
+def test_line_that_is_too_long_is_cut_as_ever():
+    text = "One two three four. Five six seven eight. Nine ten."
+
+    translation = translated(text, segmentation=Segmentation.LINE, max_tokens=30)
+
+    assert translation.text == text.upper()
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.SPLIT]
+
+
 def test_overlong_sentence_is_translated_in_pieces_and_says_so():
     text = "one two three, four five six; seven eight nine"
 
