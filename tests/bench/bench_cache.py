@@ -37,6 +37,7 @@ from tests.fakes.server_process import ServerProcess, start
 SETTING = "DRAGOMAN_LIMITS__TRANSLATION_CACHE_MB"
 SEED = 1
 AT_ONCE = 8
+DEADLINE_S = 60.0
 _numbers = count()
 
 
@@ -53,7 +54,7 @@ async def send(address: str, texts: list[str], at_once: int) -> tuple[float, lis
     async def work(calls: Calls) -> None:
         for text in remaining:
             began = time.perf_counter()
-            await calls.translate(text, source_language="en", target_language="de")
+            await calls.translate(text, source_language="en", target_language="de", timeout=DEADLINE_S)
             taken.append(time.perf_counter() - began)
 
     async with calling(address) as calls:
