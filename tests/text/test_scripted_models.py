@@ -1,5 +1,6 @@
 """Whatever a model says, the conditions hold of every case: models that echo, drop, mangle, repeat and say nothing."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -38,12 +39,15 @@ def test_all_conditions_hold_of_all_cases(pipeline, text_format):
     assert problems(cases, translated(pipeline.translate, cases)) == {}
 
 
+GERMAN_DAY = re.compile(r"\b\d{1,2}\.\d{1,2}\.(?!\d)")  # "31.12." is written as the target language writes it
+
+
 def without_tags(case: Case, text: str) -> str:
     return text if case.format is TextFormat.PLAIN else MARKUP.sub("", text)  # a tag inside a word moves to its end
 
 
 def test_an_echo_gives_the_text_back(echoing):
-    cases = [case for case in all_cases() if not case.is_broken]
+    cases = [case for case in all_cases() if not case.is_broken and not GERMAN_DAY.search(case.text)]
     answers = translated(echoing.translate, cases)
 
     changed = {
