@@ -6,6 +6,8 @@ and values go.
 Axes: as in `graphs.py`; A arrays of keys or values (two a layer).
 """
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto
 
@@ -32,13 +34,22 @@ def draw_cuda_graphs(config: ModelConfig, state: State, products: Products) -> d
 
 
 class CudaEncoderGraph(EncoderGraph):
-    """source_ids int64 [B, S], source_lengths int32 [B] -> cross [A, B, H, S, d]: key and value of each layer."""
+    """source_ids int64 [B, S], source_lengths int32 [B] -> cross [A, B, H, S, d]: key and value of each layer.
+
+    It takes bounds int32 [3 B + 2], too, with which attention is one kernel: lengths, then where each sentence begins
+    and the last one ends among the B * S queries, and the same of the keys.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        self.bounds = "bounds"
+        super().__init__(*args)
+        self.graph.input(self.bounds, TensorProto.INT32, ["3 * B + 2"])
 
     def self_attention(self, name: str, states: str) -> str:
         """Self-attention as in `EncoderGraph`, with the operator whose CUDA kernels always take lengths."""
         names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
         parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
-        inputs, heads = [*parts, "", "source_lengths"], self.config.num_heads
+        inputs, heads = [*parts, "", self.bounds], self.config.num_heads
         mixed = self.graph.node("MultiHeadAttention", *inputs, domain=CONTRIB_DOMAIN, num_heads=heads)
         return self.linear(f"{name}.output", mixed)
 
@@ -70,6 +81,11 @@ class CudaStepGraph(DecoderStepGraph):
     def logits(self, states: str) -> str:
         """[B, K, D] -> float32 [B, K, V]."""
         return self.graph.node("Cast", super().logits(states), to=TensorProto.FLOAT)
+
+    def put(self, logits: str, places: str, values: str) -> str:
+        """As in `DecoderStepGraph`: ScatterElements copies all logits on a GPU, even for no edit."""
+        column = self.graph.node("Reshape", places, self.graph.constant("one_index", np.array([-1, 1])))
+        return self.graph.node("ScatterND", logits, column, values)
 
     def shape_of_logits(self, logits: str) -> str:
         """[3]: a Shape is no work for a device; the Concat of `DecoderStepGraph` would run on the CPU."""

@@ -258,10 +258,14 @@ class DecoderStepGraph(TransformerGraph):
         found = node("Gather", flat, places)
         # The smaller of x / f and x * f divides what is positive and multiplies what is negative, as f is at least 1.
         scaled = node("Min", node("Div", found, factors), node("Mul", found, factors))
-        edited = node("ScatterElements", flat, places, node("Add", scaled, self.step.edit_values), axis=0)
+        edited = self.put(flat, places, node("Add", scaled, self.step.edit_values))
         for name in (flat, edited):
             self.graph.hint_shape(name, FLOAT, ["B * K * V"])
         return node("Reshape", edited, self.shape_of_logits(logits))
+
+    def put(self, logits: str, places: str, values: str) -> str:
+        """Values [E] at places of all logits [B * K * V], in place."""
+        return self.graph.node("ScatterElements", logits, places, values, axis=0)
 
     def shape_of_logits(self, logits: str) -> str:
         """[3]: B, K and the vocabulary; not from `logits`, which could not be edited in place then."""

@@ -217,7 +217,11 @@ def _whole_vocabulary(projection: ort.InferenceSession) -> Values:
 
 
 def _encode(encoder: ort.InferenceSession, source: Array, source_lengths: Array) -> Values:
-    outputs = _run(encoder, {"source_ids": source, "source_lengths": source_lengths})
+    given = {"source_ids": source, "source_lengths": source_lengths}
+    if any(value.name == "bounds" for value in encoder.get_inputs()):  # of a graph for a GPU
+        starts = np.arange(len(source) + 1) * source.shape[1]
+        given["bounds"] = np.concatenate([source_lengths, starts, starts]).astype(np.int32)
+    outputs = _run(encoder, given)
     return {name: value for name, value in outputs.items() if not name.startswith("self_weights")}
 
 

@@ -130,7 +130,9 @@ class CudaRunner:
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CudaEncoded:
         source_ids, lengths = pad(sources, _SOURCE_COLUMNS)
-        given: Arrays = {"source_ids": source_ids, "source_lengths": lengths}
+        starts = np.arange(len(sources) + 1) * source_ids.shape[1]
+        bounds = np.concatenate([lengths, starts, starts]).astype(np.int32)
+        given: Arrays = {"source_ids": source_ids, "source_lengths": lengths, "bounds": bounds}
         layout = Layout({name: (array.shape, array.dtype) for name, array in given.items()})
         with explained():
             if self._is_encoding:  # the last inputs must have arrived before they are written over
