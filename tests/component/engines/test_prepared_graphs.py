@@ -3,12 +3,15 @@
 import asyncio
 import os
 from asyncio.subprocess import PIPE
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from model.bundle import default_bundle_dir
+from service.engine.cpu.native.choice import library_problem
+from service.engine.cpu.native.library import PACKED_NAME
 from service.engine.spec import EngineSpec
 from service.engines.prepared_graphs import PreparedGraphs
 
@@ -57,6 +60,17 @@ async def test_graphs_lie_in_a_private_directory_until_they_are_removed(temporar
     assert files >= {"encoder.onnx", "decoder_step.onnx", "weights.data"}
     graphs.remove()
     assert list(temporary.iterdir()) == [directory_of(others)]
+
+
+@pytest.mark.skipif(bool(library_problem()), reason="there is no native engine")
+async def test_of_a_model_that_the_native_engine_serves_the_packed_weights_lie_there_and_no_graphs():
+    graphs = PreparedGraphs(replace(SPEC, runtime="auto"))
+
+    await graphs.prepare(60.0)
+
+    assert [path.name for path in directory_of(graphs).iterdir()] == [PACKED_NAME]
+    graphs.remove()
+    assert not directory_of(graphs).exists()
 
 
 async def test_directories_of_processes_that_were_killed_are_removed(temporary):
