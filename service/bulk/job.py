@@ -113,6 +113,17 @@ class JobDescription:
     options: dict[str, Any]
 
 
+def _noted(file: Path) -> dict[str, Any]:
+    """Return what a run has noted of its job; raises JobError for what no run of ours has written."""
+    try:
+        noted = json.loads(file.read_bytes())
+    except ValueError:
+        noted = None
+    if not isinstance(noted, dict):
+        raise JobError(f"{file} is damaged: --force begins again")
+    return noted
+
+
 class BulkJob:
     """One output in the making."""
 
@@ -195,8 +206,7 @@ class BulkJob:
         """Whether the output is there, made by this job in a run that was killed before all parts were gone."""
         if not self.output.exists() or not self._done_file.exists():
             return False
-        theirs: dict[str, Any] = json.loads(self._done_file.read_text(encoding="utf-8"))
-        return theirs == asdict(self._description)
+        return _noted(self._done_file) == asdict(self._description)
 
     def _begin_or_go_on(self) -> None:
         """Raise JobError if the parts that are there are of another job."""
@@ -209,7 +219,7 @@ class BulkJob:
             self._describe()
             return
         ours = asdict(self._description)
-        theirs = json.loads(self._description_file.read_text(encoding="utf-8"))
+        theirs = _noted(self._description_file)
         changed = [name for name in ours if theirs.get(name) != ours[name]]
         if not changed:
             return

@@ -92,6 +92,8 @@ class Bulk:
             raise ValueError(f"--engine is {self.engine!r}, there are {' and '.join(ENGINES)}")
         if self.source.suffix != self.output.suffix:
             raise ValueError(f"{self.output} has another suffix than {self.source}: the format stays the same")
+        if kind := kind_of(self.source):
+            raise ValueError(f"{self.source} is {kind}: IN is a file, which is read several times")
         if kind := kind_of(self.output):
             raise ValueError(f"{self.output} is {kind}: OUT is a file, beside which its parts grow")
         if self.source.resolve() == self.output.resolve():

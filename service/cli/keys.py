@@ -11,7 +11,7 @@ import typer
 
 from model.files import kind_of, write_whole
 from service.calls.api_keys import KeyEntry, digest_of, generate_key, parse_keys
-from service.cli.options import examples, ranged
+from service.cli.options import examples, ranged, text_in
 from service.cli.reporting import reported
 from service.ranges import QUEUED_TOKENS, WEIGHT
 
@@ -100,7 +100,7 @@ def append_entry(file: Path, entry: str) -> None:
     descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)  # not the file itself, which is replaced
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # the kernel ends it with the process
-        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        before = text_in(file) if file.exists() else ""
         after = f"{before.rstrip()}\n\n{entry}" if before.strip() else entry
         try:
             parse_keys(after)

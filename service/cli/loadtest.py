@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from service.cli.lines import from_bytes
 from service.cli.options import (
     READY_WITHIN_S,
     Connection,
@@ -48,7 +49,6 @@ from service.loadtest.schedule import ARRIVALS
 from service.loadtest.search import highest_rate
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
 from service.records import Priority, TranslateOptions, TranslationRequest
-from service.text.lines import text_of_line
 
 _SEND_DELAY_LIMIT_MS = 20.0
 _CPU_LIMIT = 0.8  # of a CPU for each worker
@@ -287,8 +287,11 @@ def requests_of(command: LoadTest) -> list[bytes]:
     texts = list(_SAMPLE)
     if command.texts is not None:
         with command.texts.open("rb") as stream:
-            lines = [text_of_line(raw, is_first=number == 0) for number, raw in enumerate(stream)]
-        texts = [text for text in lines if text.strip()]
+            lines = list(from_bytes(stream, str(command.texts)))
+        for line in lines:
+            if line.error is not None:
+                raise ValueError(f"{command.texts}, line {line.number}: {line.error}")
+        texts = [line.text for line in lines if line.text.strip()]
         if not texts:
             raise ValueError(f"{command.texts} has no text")
     size = command.texts_per_call

@@ -85,6 +85,14 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def text_in(file: Path) -> str:
+    """Return the content of a file; raises ValueError with its name if it is no UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not valid UTF-8 at byte {error.start}") from error
+
+
 def require_bundle_options(
     bundle: Path | None, *, server: str | None, precision: str | None = None, threads: int | None = None
 ) -> None:
@@ -97,10 +105,16 @@ def require_bundle_options(
 
 
 def bundle_dir(name: str | None) -> Path | None:
-    """Return the directory that `--bundle` names, None without a name; raises BundleError if it fits two bundles."""
+    """Return the directory that `--bundle` names, None without it.
+
+    Raises:
+        ValueError: the name is empty, as of a variable that is not set, or fits two bundles.
+    """
     from model.bundle import named_bundle_dir
 
-    return named_bundle_dir(name) if name else None
+    if name == "":
+        raise ValueError("--bundle is empty: give a directory, or the name of an included model")
+    return None if name is None else named_bundle_dir(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +142,7 @@ class Connection:
             config = replace(config, tls=replace(config.tls or TlsOptions(), **given))
         if self.api_key_file is None:
             return config
-        first_line, *_ = self.api_key_file.read_text(encoding="utf-8").splitlines() or [""]
+        first_line, *_ = text_in(self.api_key_file).splitlines() or [""]
         if not first_line.strip():
             raise ValueError(f"{self.api_key_file} has no API key in its first line")
         return replace(config, api_key=first_line.strip())

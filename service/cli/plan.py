@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from model.files import require_writable, write_whole
-from service.cli.options import AsJson, examples, ranged
+from service.cli.options import AsJson, examples, ranged, text_in
 from service.extras import how_to_install
 from service.planning.fit import Fit, fit
 from service.planning.measured import Measured, read
@@ -59,7 +59,7 @@ def plan(
     Exit code 0 with an answer; 2: wrong usage, or no number of replicas holds the target.
     """
     check_chart(chart)
-    measured = read((str(file), file.read_text(encoding="utf-8")) for file in reports)
+    measured = read((str(file), text_in(file)) for file in reports)
     SIMULATED_TEXTS.check("the number of texts in a call of the reports", measured.texts_per_call)
     demand = Demand(
         rate=rate,

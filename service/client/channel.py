@@ -7,6 +7,7 @@ Knows no call and no message.
 import json
 import os
 import random
+import ssl
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -178,11 +179,30 @@ def open_aio_channel(address: str, config: ClientConfig) -> grpc.aio.Channel:
 
 
 def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
-    """Read the files and return gRPC's credentials; raises ValueError for a certificate or a key without the other."""
+    """Read the files and return gRPC's credentials.
+
+    Raises:
+        ValueError: a certificate or a key is without the other, or a file is not what it should be: gRPC would fail
+            with each connection, and not say why.
+        OSError: a file cannot be read.
+    """
     if (tls.private_key is None) != (tls.certificate_chain is None):
         raise ValueError("private_key and certificate_chain need each other")
     files_of_tls = (tls.root_certificates, tls.private_key, tls.certificate_chain)
-    return grpc.ssl_channel_credentials(*(None if file is None else file.read_bytes() for file in files_of_tls))
+    contents = [None if file is None else file.read_bytes() for file in files_of_tls]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.root_certificates is not None:
+        try:
+            context.load_verify_locations(tls.root_certificates)
+        except ssl.SSLError as error:
+            raise ValueError(f"{tls.root_certificates} has no certificate in PEM") from error
+    if tls.certificate_chain is not None and tls.private_key is not None:
+        try:
+            context.load_cert_chain(tls.certificate_chain, tls.private_key, password="")  # or OpenSSL would ask for one
+        except ssl.SSLError as error:
+            pair = f"{tls.certificate_chain} and {tls.private_key}"
+            raise ValueError(f"{pair} are no certificate and its private key, in PEM without a password") from error
+    return grpc.ssl_channel_credentials(*contents)
 
 
 def service_config(policy: RetryPolicy) -> str:

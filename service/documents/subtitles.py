@@ -79,7 +79,7 @@ def read(text: str, *, has_references: bool) -> Draft:
 
 def _texts(source: str, has_references: bool) -> Iterator[_Text]:
     timings = list(_TIMING.finditer(source))
-    limits = [*(timing.start() for timing in timings[1:]), len(source)]
+    limits = [*(timing.start() for timing in timings[1:]), len(source)][: len(timings)]
     for timing, limit in zip(timings, limits, strict=True):
         starts_s, ends_s = _seconds(*timing.groups()[:3]), _seconds(*timing.groups()[3:])
         blocks = _blocks(source, timing.end(), limit)

@@ -132,6 +132,25 @@ def test_an_empty_file_starts_no_engine(worker, tmp_path, monkeypatch, engine):
     assert (tmp_path / "out.txt").read_text() == ""
 
 
+def test_a_source_that_can_be_read_only_once_is_refused_before_it_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "in.txt")
+
+    with pytest.raises(ValueError, match=r"in\.txt is a pipe: IN is a file, which is read several times"):
+        bulk(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[", "[]", "null", "\xff"])
+def test_a_damaged_note_of_a_job_is_an_error_that_says_what_to_do(worker, tmp_path, content):
+    folder = tmp_path / "out.txt.parts"
+    folder.mkdir()
+    (folder / "job.json").write_text(content, encoding="latin-1")
+
+    with pytest.raises(JobError, match=r"job\.json is damaged: --force begins again"):
+        quietly(bulk(tmp_path, "a\n"))
+
+    assert quietly(bulk(tmp_path, is_forced=True)) == 0
+
+
 @pytest.mark.parametrize("kind", ["a pipe", "a directory", "a link to a pipe"])
 def test_an_output_that_cannot_be_replaced_as_a_whole_is_refused_and_left(tmp_path, kind):
     out = tmp_path / "out.txt"

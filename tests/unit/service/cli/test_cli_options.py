@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.options import Connection
+from service.cli.options import Connection, bundle_dir
 from service.client.channel import ClientConfig, TlsOptions
 
 
@@ -48,3 +48,15 @@ def test_a_file_without_a_key_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match="has no API key in its first line"):
         Connection(api_key_file=tmp_path / "key").client_config()
+
+
+def test_a_file_of_a_key_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "key").write_bytes(b"a\xff")
+
+    with pytest.raises(ValueError, match="key is not valid UTF-8 at byte 1"):
+        Connection(api_key_file=tmp_path / "key").client_config()
+
+
+def test_a_bundle_without_a_name_is_refused_and_no_server_is_called_instead():
+    with pytest.raises(ValueError, match="--bundle is empty"):
+        bundle_dir("")

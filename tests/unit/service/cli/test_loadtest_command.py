@@ -62,6 +62,13 @@ def test_contradictions_are_refused(given, message):
         LoadTest(server="x:1", **given)
 
 
+def test_a_file_of_texts_that_is_no_text_is_named_with_its_line(tmp_path):
+    (tmp_path / "texts").write_bytes(b"a\nb\xff\n")
+
+    with pytest.raises(ValueError, match="texts, line 2: the text is not valid UTF-8 at byte 1"):
+        parsed(LoadTest(rates=[1.0], texts=tmp_path / "texts"))
+
+
 def test_options_and_priorities_are_taken_in_turn_with_every_text(tmp_path):
     file = tmp_path / "texts"
     file.write_bytes("\ufeffa\u2028a\r\n\nb\n".encode())

@@ -106,3 +106,16 @@ def test_every_number_of_a_client_has_bounds(name, number):
 def test_every_number_of_a_retry_policy_has_bounds(name, number):
     with pytest.raises(ValueError, match=rf"^{name} is .*, from .* to .* is accepted"):
         RetryPolicy(**{name: number})
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\x00", b"no certificate", b"-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"]
+)
+def test_a_file_that_holds_no_certificate_is_named_before_anything_is_called(tmp_path, content):
+    file = tmp_path / "c.pem"
+    file.write_bytes(content)
+
+    with pytest.raises(ValueError, match=r"c\.pem has no certificate in PEM"):
+        credentials(TlsOptions(root_certificates=file))
+    with pytest.raises(ValueError, match=r"c\.pem and .*c\.pem are no certificate and its private key"):
+        credentials(TlsOptions(certificate_chain=file, private_key=file))

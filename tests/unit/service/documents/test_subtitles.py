@@ -280,3 +280,12 @@ def test_every_file_comes_back_as_it_was(lines, line_end, has_references):
     assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).text == source
     timing = re.compile(r"\d --> \d")
     assert len(timing.findall(shouted(draft).text)) == len(timing.findall(source))
+
+
+@pytest.mark.parametrize("source", ["", "\n", "WEBVTT\n", "WEBVTT\n\n"])
+@pytest.mark.parametrize("has_references", [False, True])
+def test_a_file_without_a_cue_and_without_language_comes_back_as_it_is(source, has_references):
+    draft = subtitles.read(source, has_references=has_references)
+
+    assert draft.units == ()
+    assert draft.write([]).text == source
