@@ -223,7 +223,7 @@ async def test_a_killed_server_leaves_no_edge_and_no_engine(start_server, seen: 
     server = start_server(DRAGOMAN_LISTEN__EDGES="2", DRAGOMAN_ENGINE__NUM_ENGINES="2", **SLOW)
     async with calling(server.address) as calls:
         held = [calls.translate(LONG) for _ in range(4)]
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 4)
+        await eventually(lambda: server.metric("dragoman_running_jobs") > 0)
 
         assert await killed_with_children(psutil.Process(server.process.pid), 4, seen) == []
         for call in held:
