@@ -20,8 +20,6 @@ CAPACITY = 100  # texts a second of a paced server
 SLOW = {"ECHO_STEP_S": "0.02"}
 DEFAULTS = {"DRAGOMAN_ENGINE__NUM_ENGINES": "", "DRAGOMAN_ENGINE__RUNNER_FACTORY": ""}  # of a server as it comes
 LONG = "some words " * 22 + "in all"  # five seconds when slow; no engine would see a long run of one letter, a span
-    "some words " * 22 + "in all"
-)  # five seconds when slow; a long run of one letter would be a span that no engine sees
 
 
 @contextmanager
