@@ -207,7 +207,7 @@ class TestLibreTranslate:
             ("a.docx", b"x", "suffixes"),
             ("a.txt", b"\xff", "UTF-8"),
             ("a.xml", b"<a>", "file"),
-            ("a.txt", b"ok\n\n" + b"x" * 20_000, "line 3 of the file has 20000 characters"),
+            ("a.html", b"<p>ok</p>\n\n<p>" + b"word " * 4_000 + b"</p>", "line 3 of the file has 20007 characters"),
         ],
     )
     def test_file_that_cannot_be_translated_is_refused_by_name(self, server, name, content, words):
@@ -353,7 +353,7 @@ async def test_full_server_says_when_to_come_again(start_server):
     server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1", ECHO_STEP_S="0.02")
     holder = HTTPConnection("127.0.0.1", server.http_port)
     with closing(holder):  # which nobody waits for
-        holder.request("POST", "/translate", json.dumps({"q": "x" * 250, "source": "en", "target": "de"}))
+        holder.request("POST", "/translate", json.dumps({"q": "many words " * 20, "source": "en", "target": "de"}))
         await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
         refused = [
             await asyncio.to_thread(post, server.http_port, "/translate", q="a", source="en", target="de"),
