@@ -65,7 +65,7 @@ class Servers:
     def _fill(self) -> None:
         with suppress(OSError):  # until the server is killed
             while True:
-                post(self.full.http_port, "/translate", q="x" * 250, source="en", target="de")
+                post(self.full.http_port, "/translate", q="many words " * 20, source="en", target="de")
 
     def environment(self) -> dict[str, str]:
         ports = {"OPEN": self.open, "GUARDED": self.guarded, "FULL": self.full}
