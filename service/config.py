@@ -181,9 +181,8 @@ class SecurityConfig:
     reload_s: Seconds = 10.0  # changed certificates, keys and API keys are noticed by the first caller after this
     api_keys: OptionalPath = None  # TOML, made with `dragoman keys`; None: everybody may call
     identity_header: OptionalText = None  # metadata key in which a trusted proxy names its client
-    trusted_proxies: str = (
-        ""  # addresses, like "10.0.0.0/8, ::1"; what others say of their clients, or of https, is ignored
-    )
+    # Addresses, like "10.0.0.0/8, ::1"; what others say of their clients, or of https, is ignored.
+    trusted_proxies: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

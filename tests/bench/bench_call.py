@@ -51,7 +51,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from protos import translation_pb2 as pb
 from tests.bench import machine
-from tests.fakes.calls import TRANSLATE, calling, eventually
+from tests.fakes.calls import TRANSLATE, calling, eventually, words
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.server_process import ServerProcess, environment
 
@@ -312,7 +312,7 @@ def place_taken(case: Case, server: ServerProcess) -> Iterator[None]:
 
 async def _hold(address: str) -> None:
     async with calling(address) as calls:
-        await calls.translate("x" * 500, timeout=600.0)
+        await calls.translate(words(500), timeout=600.0)
 
 
 def compare(case: Case, arguments: argparse.Namespace) -> dict[str, Any]:

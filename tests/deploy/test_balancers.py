@@ -22,7 +22,7 @@ from service.client.admin import AdminClient
 from service.client.channel import ClientConfig
 from service.errors import DragomanError
 from tests.deploy.tools import DEPLOY, judged, program
-from tests.fakes.calls import TRANSLATE, calling, code_of, eventually
+from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, words
 from tests.fakes.server_process import ServerProcess
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
@@ -175,7 +175,7 @@ async def test_balancer_names_the_caller_whatever_the_caller_says(balancer, star
     admin = AdminClient(replica.admin_address)
     with balancer([replica, replica], tmp_path) as address:
         async with calling(address) as calls:
-            call = calls.translate("x" * 200, metadata=((IDENTITY, "somebody"),))
+            call = calls.translate(words(200), metadata=((IDENTITY, "somebody"),))
             await eventually(lambda: len(admin.status(max_requests=1).requests) == 1)
             (request,) = (await asyncio.to_thread(admin.status, max_requests=1)).requests
             call.cancel()
@@ -191,7 +191,7 @@ async def test_balancer_repeats_no_call_that_a_replica_has_begun(balancer, start
     replicas = [start_server(ECHO_STEP_S="0.05") for _ in range(2)]
     with balancer(replicas, tmp_path) as address:
         async with calling(address) as calls:
-            call = calls.translate("x" * 200)
+            call = calls.translate(words(200))
             await eventually(lambda: sum(one.metric("dragoman_running_jobs") for one in replicas) == 1)
             (busy,) = [one for one in replicas if one.metric("dragoman_running_jobs") == 1]
             (other,) = [one for one in replicas if one is not busy]

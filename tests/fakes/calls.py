@@ -20,6 +20,11 @@ LIST_MODELS = "/dragoman.v1.TranslationService/ListModels"
 TIMEOUT_S = 30.0
 
 
+def words(length: int) -> str:
+    """Return a text of so many characters, a step each of the slow engine; a run of one letter would not reach it."""
+    return ("some words " * (length // 11 + 1))[: length - 1] + "s"
+
+
 class Calls:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel

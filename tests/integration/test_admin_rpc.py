@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from protos import admin_pb2 as pb
-from tests.fakes.calls import calling, code_of, details_of, eventually, failure
+from tests.fakes.calls import calling, code_of, details_of, eventually, failure, words
 from tests.fakes.echo_bundle import ModelRepository, tamper
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess
@@ -46,7 +46,7 @@ async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
     server = start_server(**ADMIN, **SLOW)
     at_rest = await status_of(server)
     async with calling(server.address) as calls:
-        call = calls.translate("x" * 200, "", "y" * 200, metadata=(("x-request-id", "mine"),))
+        call = calls.translate(words(200), "", words(200), metadata=(("x-request-id", "mine"),))
         pending = asyncio.ensure_future(call)
         await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
         at_work = await status_of(server)
@@ -71,7 +71,7 @@ async def test_status_and_log_level_are_of_all_edges_and_of_those_that_take_thei
         return bool(server.log_text().count('"slow_request"') == num_calls)
 
     async with calling_each_edge(server) as connections:
-        waiting = [asyncio.ensure_future(one.translate("x" * 200)) for calls in connections.values() for one in calls]
+        waiting = [asyncio.ensure_future(one.translate(words(200))) for calls in connections.values() for one in calls]
         await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
         at_work = await status_of(server)
         for call in waiting:
@@ -93,7 +93,7 @@ async def test_status_and_log_level_are_of_all_edges_and_of_those_that_take_thei
 async def test_status_answers_while_the_server_drains(start_server):
     server = start_server(**ADMIN, **SLOW)
     async with calling(server.address) as calls:
-        pending = asyncio.ensure_future(code_of(calls.translate("x" * 200)))
+        pending = asyncio.ensure_future(code_of(calls.translate(words(200))))
         await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
         server.terminate()
         await eventually(lambda: '"draining"' in server.log_text())
@@ -115,7 +115,7 @@ async def test_engine_lost_in_the_drain_lets_no_call_in_again(start_server, tmp_
     server = start_server(**models, **ADMIN, **SLOW)
     engines = {model.name: model.engines[0].pid for model in (await status_of(server)).models}
     async with calling(server.address) as calls:
-        accepted = calls.translate("x" * 120, model="a")
+        accepted = calls.translate(words(120), model="a")
         await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
         server.terminate()
         await eventually(lambda: '"draining"' in server.log_text())

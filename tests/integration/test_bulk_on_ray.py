@@ -11,6 +11,7 @@ from service.client import Client
 from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import Overloaded
 from tests.fakes.bulk_runs import WITHIN_S, await_parts, bulk, parts_folder, ray_workers
+from tests.fakes.calls import words
 from tests.fakes.own_text import own_sentences
 
 pytest.importorskip("ray", reason="needs the extra ray: make try-ray")
@@ -20,7 +21,7 @@ TOO_LONG = "x" * 20_000  # characters; the server's limit is 10,000
 SLOW_S = "0.004"  # seconds a step of the echo runner, so that there is a middle
 # A refused call is sent again soon.
 ROOM_FOR_TWO = {"DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS": "2", "DRAGOMAN_LIMITS__RETRY_AFTER_S": "0.001"}
-ALMOST_A_SECOND = "x" * 200  # a step each
+ALMOST_A_SECOND = words(200)  # a step each
 
 
 @contextmanager

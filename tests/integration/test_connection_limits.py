@@ -7,7 +7,7 @@ import pytest
 
 from service.client import ClientConfig
 from service.client.channel import service_config
-from tests.fakes.calls import calling, details_of, eventually, failure
+from tests.fakes.calls import calling, details_of, eventually, failure, words
 from tests.fakes.http2_peer import ENHANCE_YOUR_CALM, Peer, call_headers, data_frame, headers_frame, ping_frame
 from tests.fakes.server_process import ServerProcess
 
@@ -56,7 +56,7 @@ async def test_calls_over_the_limit_of_a_connection_wait_for_those_before_them(s
     server = start_server(DRAGOMAN_LISTEN__MAX_STREAMS_PER_CONNECTION="2", ECHO_STEP_S="0.02")
 
     async with calling(server.address, enable_retries=1, service_config=again) as calls:
-        answering = asyncio.gather(*(calls.translate("a" * 10) for _ in range(12)))
+        answering = asyncio.gather(*(calls.translate(words(10)) for _ in range(12)))
         most = 0.0
         while not answering.done():
             most = max(most, await asyncio.to_thread(in_flight, server))
@@ -126,7 +126,7 @@ async def test_age_ends_connections_without_an_error_for_anybody(start_server):
     # A call that gRPC was about to send when it read the GOAWAY: it sends that on the next connection by itself.
     async with calling(server.address, enable_retries=1) as calls, asyncio.timeout(60):
         while len(peers) < 4:  # it comes back on new connections
-            answers = [calls.translate("a" * 20) for _ in range(4)]
+            answers = [calls.translate(words(20)) for _ in range(4)]
             for answer in answers:
-                assert (await answer).translations[0].hypotheses[0].text == "a" * 20
+                assert (await answer).translations[0].hypotheses[0].text == words(20)
             peers |= server.grpc_connections()

@@ -16,7 +16,7 @@ import pytest
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from tests.fakes.calls import Calls, calling, code_of, eventually
+from tests.fakes.calls import Calls, calling, code_of, eventually, words
 from tests.fakes.echo_bundle import WAYS_TO_SPOIL, ModelRepository, tamper, write_echo_bundle
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess, run_to_end
@@ -135,7 +135,7 @@ class TestReload:
         repository.put("echo", "1")
         server = serve(ECHO_STEP_S="0.02")
         async with calling(server.address) as calls:
-            under_way = calls.translate("x" * 100)
+            under_way = calls.translate(words(100))
             await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
 
             with held(server):

@@ -8,11 +8,11 @@ import pytest
 from google.rpc import error_details_pb2
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import calling, code_of, error_info, eventually, failure, status_of
+from tests.fakes.calls import calling, code_of, error_info, eventually, failure, status_of, words
 from tests.fakes.server_process import ServerProcess
 
 SLOW = {"ECHO_STEP_S": "0.02"}
-LONG = "x" * 200  # four seconds when slow
+LONG = words(200)  # four seconds when slow
 
 
 def is_idle(server: ServerProcess) -> Callable[[], bool]:
@@ -100,7 +100,7 @@ async def test_full_server_refuses_exactly_the_calls_too_many(start_server, limi
     server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS=str(limit), **SLOW)
     async with calling(server.address) as calls, calling(server.address) as others:
         callers = (calls, others)  # one connection may have fewer calls at a time
-        codes = await asyncio.gather(*(code_of(callers[n % 2].translate("x" * 50)) for n in range(num_calls)))
+        codes = await asyncio.gather(*(code_of(callers[n % 2].translate(words(50))) for n in range(num_calls)))
 
         assert sorted(code.name for code in codes) == ["OK"] * limit + ["RESOURCE_EXHAUSTED"] * (num_calls - limit)
         assert server.metric("dragoman_rejected_total", reason="queue_full") == num_calls - limit
@@ -111,10 +111,10 @@ async def test_full_server_refuses_exactly_the_calls_too_many(start_server, limi
 async def test_refusal_tells_a_program_why_and_when_to_come_back(start_server):
     server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.25", **SLOW)
     async with calling(server.address) as calls:
-        first = calls.translate("x" * 90)
+        first = calls.translate(words(90))
         await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
 
-        error = await failure(calls.translate("x" * 90))
+        error = await failure(calls.translate(words(90)))
 
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert error.details() == (

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, failure
+from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, failure, words
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import post_multipart
 from tests.fakes.server_process import run_to_end, spawn
@@ -230,7 +230,7 @@ class TestStop:
         server = start_server(**SLOW)
         engines = [psutil.Process(pid) for pid in server.engine_pids()]
         async with calling(server.address) as calls:
-            accepted = calls.translate("x" * 250)
+            accepted = calls.translate(words(250))
             await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
             server.terminate()
             await eventually(lambda: "draining" in server.log_text())
@@ -249,7 +249,7 @@ class TestEngineLoss:
         """UNAVAILABLE for what it held; then everything is served again."""
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
-            held = [calls.translate("x" * 250) for _ in range(8)]
+            held = [calls.translate(words(250)) for _ in range(8)]
             await eventually(lambda: server.metric("dragoman_running_jobs") == 8)
             (engine,) = server.engine_pids()
 
@@ -289,7 +289,7 @@ class TestEngineLoss:
     async def test_deadlines_hold_while_the_engine_is_stuck(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
-            held = calls.translate("x" * 250, timeout=2.5)
+            held = calls.translate(words(250), timeout=2.5)
             await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
             (engine,) = server.engine_pids()
             os.kill(engine, signal.SIGSTOP)

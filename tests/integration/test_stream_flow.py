@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import Calls, calling, error_info, eventually
+from tests.fakes.calls import Calls, calling, error_info, eventually, words
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess
 from tests.fakes.streams import SLOW, SMALL_WINDOW, all_of, end_of, has_gone_idle, message, opened
@@ -29,7 +29,7 @@ class TestFlowControl:
     async def test_slow_reader_stops_its_own_stream_and_nothing_else(self, start_server):
         """With every place taken by an answer nobody reads, nothing runs, nothing more is read, others are served."""
         server = start_server(DRAGOMAN_LIMITS__MAX_STREAM_TEXTS="16")
-        num_texts, text = 600, "x" * 50
+        num_texts, text = 600, words(50)
         options = pb.TranslateOptions(beam_size=8, num_hypotheses=8)  # answers larger than texts
         async with grpc.aio.insecure_channel(server.address, options=SMALL_WINDOW) as channel:
             call = Calls(channel).translate_stream()
@@ -74,7 +74,7 @@ class TestFlowControl:
         """The second text does not fit beside the first, which came by way of the other edge."""
         limits = {"DRAGOMAN_LIMITS__MAX_STREAMS": "2", "DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS": "150"}
         server = start_server(**TWO_EDGES, **limits, DRAGOMAN_LIMITS__RETRY_AFTER_S="20", **SLOW)
-        text = "x" * 100
+        text = words(100)
         async with calling_each_edge(server) as connections:
             first, second = (calls for (calls,) in connections.values())
             ahead = await opened(first, message((1, text)))

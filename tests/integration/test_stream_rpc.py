@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import TIMEOUT_S, TRANSLATE, TRANSLATE_STREAM, calling, details_of, eventually, failure
+from tests.fakes.calls import TIMEOUT_S, TRANSLATE, TRANSLATE_STREAM, calling, details_of, eventually, failure, words
 from tests.fakes.streams import LONG, SLOW, all_of, answers_of, end_of, has_gone_idle, message, opened
 
 
@@ -112,7 +112,7 @@ class TestEnds:
     async def test_draining_server_answers_what_it_has_taken_in_and_then_ends_the_stream(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
-            busy = await opened(calls, message(*((number, "x" * 100) for number in range(20))))
+            busy = await opened(calls, message(*((number, words(100)) for number in range(20))))
             idle = await opened(calls, message())
             await eventually(lambda: server.metric("dragoman_stream_texts") == 20)
             assert server.metric("dragoman_streams") == 2

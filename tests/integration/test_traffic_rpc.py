@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import Calls, calling, error_info, eventually, failure
+from tests.fakes.calls import Calls, calling, error_info, eventually, failure, words
 from tests.fakes.server_process import ServerProcess
 
 SLOW_AND_NARROW = {"ECHO_STEP_S": "0.005", "DRAGOMAN_ENGINE__MAX_ROWS": "4"}
-TEXT = "x" * 40  # a fifth of a second
+TEXT = words(40)  # a fifth of a second
 BEAM = pb.TranslateOptions(beam_size=4)
 RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 

@@ -147,7 +147,7 @@ def test_ids_and_text_are_those_of_transformers_tokenizer(pair, kind, checkpoint
 
 @pytest.mark.parametrize("kind", ["madlad"], indirect=True)
 def test_texts_are_translated_into_the_language_of_their_request(pair):
-    text, tokenizer = "The old man.", load_tokenizer(pair.bundle.directory, pair.bundle.manifest.tokenizer)
+    text, tokenizer = "Where is the house?", load_tokenizer(pair.bundle.directory, pair.bundle.manifest.tokenizer)
     translator = LocalTranslator.open(pair.bundle.directory, threads=1)
 
     options = TranslateOptions(beam_size=1, segmentation=Segmentation.NONE)
@@ -155,7 +155,9 @@ def test_texts_are_translated_into_the_language_of_their_request(pair):
     (found,) = translator.translate_all([text], options, request=request)
 
     ids = tokenizer.between("de", "zh-Hant").encode(text)
-    assert found.text == tokenizer.decode(generated(pair.theirs, [ids], 1, early_stopping=False)[0])
+    expected = tokenizer.decode(generated(pair.theirs, [ids], 1, early_stopping=False)[0])
+    assert expected.strip()  # where a model says nothing, the source would stand
+    assert found.text == expected
 
 
 @pytest.mark.parametrize("kind", ["madlad"], indirect=True)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.fakes.books import watching
-from tests.fakes.calls import TRANSLATE, Calls, calling, code_of, eventually
+from tests.fakes.calls import TRANSLATE, Calls, calling, code_of, eventually, words
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.load import offer
@@ -35,7 +35,7 @@ async def test_killed_edge_costs_its_own_connections_only_and_is_back_within_two
 
     async def caller(calls: Calls, found: Counter[str]) -> None:
         while not is_over:
-            code = await code_of(calls.translate("x" * 10))
+            code = await code_of(calls.translate(words(10)))
             found[code.name] += 1
             await asyncio.sleep(0.0 if code is grpc.StatusCode.OK else 0.05)
 
@@ -105,8 +105,8 @@ async def test_books_of_two_edges_balance_through_kills_a_reload_and_the_drain(
     repository.put("echo", "1")
     server = start_server(**EDGES, DRAGOMAN_MODELS__DIRECTORY=str(repository.directory), ECHO_STEP_S="0.002")
     sources = [
-        Source(phases=((80.0, 10.0),), texts=("x" * 30,), cancel_share=0.3, num_channels=4),
-        Source(phases=((80.0, 10.0),), texts=("x" * 60,), timeout_s=0.2, num_channels=4),
+        Source(phases=((80.0, 10.0),), texts=(words(30),), cancel_share=0.3, num_channels=4),
+        Source(phases=((80.0, 10.0),), texts=(words(60),), timeout_s=0.2, num_channels=4),
     ]
     with watching(server, period_s=0.02) as watch:
         load = asyncio.create_task(offer(server.address, *sources, directory=scratch))

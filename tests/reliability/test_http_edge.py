@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from service.http.server import TIMEOUT_S
-from tests.fakes.calls import eventually
+from tests.fakes.calls import eventually, words
 from tests.fakes.edges import TWO_EDGES
 from tests.fakes.http_requests import Answer, ask, post
 from tests.fakes.server_process import ServerProcess
@@ -79,7 +79,7 @@ async def test_stop_answers_what_was_accepted_and_refuses_the_rest_with_503(star
 @pytest.mark.promise("H2")
 async def test_caller_that_leaves_frees_its_rows_at_the_next_step(start_server, seen: Seen):
     server = start_server(**SLOW)
-    neighbour = asyncio.create_task(translated(server, "n" * 100))
+    neighbour = asyncio.create_task(translated(server, words(100)))
     with connections(server, 1) as (leaving,):
         leaving.sendall(request_of(*[LONG] * 5))
         await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
@@ -87,7 +87,7 @@ async def test_caller_that_leaves_frees_its_rows_at_the_next_step(start_server, 
     await eventually(lambda: server.metric("dragoman_running_jobs") <= 1)
 
     seen(f"free after {(time.monotonic() - began) * 1e3:.0f} ms; a step takes 20 ms")
-    assert (await neighbour).json()["translatedText"] == ["n" * 100]
+    assert (await neighbour).json()["translatedText"] == [words(100)]
     assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
     assert server.metric("dragoman_requests_total", method=TRANSLATE, code="CANCELLED") == 1
 

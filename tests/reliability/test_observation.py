@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 
 from protos import translation_pb2 as pb
 from tests.fakes.books import watching
-from tests.fakes.calls import calling, code_of, eventually
+from tests.fakes.calls import calling, code_of, eventually, words
 from tests.fakes.load import offer
 from tests.fakes.load_process import Source
 from tests.fakes.server_process import ServerProcess
@@ -115,8 +115,8 @@ async def test_books_balance_on_every_page_of_a_storm(start_server, scratch, see
         DRAGOMAN_MODELS__SELF_TEST="false",
     )
     sources = [
-        Source(phases=((100.0, 12.0),), texts=("x" * 30, "x" * 5), cancel_share=0.3, num_channels=2),
-        Source(phases=((100.0, 12.0),), texts=("x" * 60,), timeout_s=0.1),
+        Source(phases=((100.0, 12.0),), texts=(words(30), words(5)), cancel_share=0.3, num_channels=2),
+        Source(phases=((100.0, 12.0),), texts=(words(60),), timeout_s=0.1),
         Source(phases=((30.0, 12.0),), texts=("a",), beam_size=99),
     ]
     with watching(server, period_s=0.02) as watch:

@@ -10,7 +10,7 @@ import pytest
 from model.bundle import default_bundle_dir
 from protos import translation_pb2 as pb
 from tests.fakes.books import Watch, watching
-from tests.fakes.calls import calling, code_of, eventually
+from tests.fakes.calls import calling, code_of, eventually, words
 from tests.fakes.load import Load, closed_loop_rate, jain_index, offer
 from tests.fakes.load_process import Record, Source
 from tests.fakes.own_text import own_sentences
@@ -96,9 +96,9 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
 async def test_refusals_of_a_full_server_come_within_10_ms(start_server, seen: Seen):
     server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="8", ECHO_STEP_S="0.02")
     async with calling(server.address) as calls:
-        held = [calls.translate("x" * 200) for _ in range(8)]
+        held = [calls.translate(words(200)) for _ in range(8)]
         await eventually(lambda: server.metric("dragoman_running_jobs") == 8)
-        refusals = await waits_of(lambda: code_of(calls.translate("x" * 200)), 200)
+        refusals = await waits_of(lambda: code_of(calls.translate(words(200))), 200)
         for call in held:
             call.cancel()
 
@@ -211,7 +211,7 @@ async def test_long_text_holds_up_short_ones_by_two_steps_at_most(start_server, 
 
         async def always_one_long() -> None:
             while True:
-                await calls.translate("x" * 510, options=pb.TranslateOptions(beam_size=1))
+                await calls.translate(words(510), options=pb.TranslateOptions(beam_size=1))
 
         long = asyncio.create_task(always_one_long())
         beside = await offer(server.address, short, directory=scratch, seed=6)
@@ -232,7 +232,7 @@ async def test_long_text_holds_up_short_ones_by_two_steps_at_most(start_server, 
 async def test_storm_of_cancellations_leaves_no_memory_and_no_place_behind(start_server, scratch, seen: Seen):
     """500 calls a second for 40 s, nine of ten cancelled within 50 ms."""
     server = start_server(ECHO_STEP_S="0.001")
-    storm = Source(phases=((500.0, 40.0),), texts=("x" * 40,), cancel_share=0.9, cancel_within_s=0.05, num_channels=4)
+    storm = Source(phases=((500.0, 40.0),), texts=(words(40),), cancel_share=0.9, cancel_within_s=0.05, num_channels=4)
     with watching(server) as watch:
         load = await offer(server.address, storm, directory=scratch, seed=9)
     grown = watch.growth_bytes()

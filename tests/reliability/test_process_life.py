@@ -22,7 +22,7 @@ from model.bundle import default_bundle_dir
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from service.errors import DragomanError
-from tests.fakes.calls import Calls, calling, code_of, eventually
+from tests.fakes.calls import Calls, calling, code_of, eventually, words
 from tests.fakes.load import offer
 from tests.fakes.load_process import Source
 from tests.fakes.own_text import own_sentences
@@ -44,7 +44,7 @@ def free_port() -> int:
 async def test_stop_under_open_loop_load_answers_or_refuses_every_call(start_server, scratch, seen: Seen):
     """300 calls a second that do not wait for each other, on eight connections; SIGTERM after more than a second."""
     server = start_server(ECHO_STEP_S="0.002")
-    source = Source(phases=((300.0, 4.0),), texts=("x" * 40,), num_channels=8, timeout_s=10.0)
+    source = Source(phases=((300.0, 4.0),), texts=(words(40),), num_channels=8, timeout_s=10.0)
     load = asyncio.create_task(offer(server.address, source, directory=scratch))
     await eventually(lambda: server.metric("dragoman_requests_total", code="OK") > 400)
 

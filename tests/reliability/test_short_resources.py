@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from model.bundle import default_bundle_dir, included_bundle_dirs
-from tests.fakes.calls import calling, code_of, error_info, eventually, failure
+from tests.fakes.calls import calling, code_of, error_info, eventually, failure, words
 from tests.fakes.http2_peer import idle_connection, num_open_files
 from tests.fakes.load import offer
 from tests.fakes.load_process import Source
@@ -50,7 +50,7 @@ async def test_server_without_free_descriptors_serves_on_and_recovers(start_serv
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
     async with calling(server.address) as calls:
         assert await calls.texts("before") == ["before"]
-        running = calls.translate("x" * 100)
+        running = calls.translate(words(100))
         connections = [idle_connection(server.grpc_port) for _ in range(500)]
         try:
             await eventually(lambda: num_open_files(server.process.pid) >= limit - 2)
@@ -74,7 +74,7 @@ async def test_engine_that_gets_no_memory_refuses_the_call_and_no_other(start_se
     server = start_server(ECHO_NO_MEMORY="12")
     async with calling(server.address) as calls:
         others = [calls.translate(f"other {number}") for number in range(20)]
-        error = await failure(calls.translate("x" * 10))
+        error = await failure(calls.translate(words(10)))
         seen(f"{error.code().name} {error_info(error).reason}, others and the next call OK")
 
         assert (error.code(), error_info(error).reason) == (RESOURCE_EXHAUSTED, "out_of_memory")
