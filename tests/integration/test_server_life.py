@@ -64,7 +64,7 @@ class TestStart:
         assert status == 2
         assert "is a pipe, and the start would wait for whoever reads it: name a file" in errors
 
-    @pytest.mark.parametrize(("pid", "stays"), [(10**9, False), (os.getpid(), True)])
+    @pytest.mark.parametrize(("pid", "stays"), [(10**9, False), (os.getpid(), True)], ids=["ended", "alive"])
     def test_ports_of_a_server_that_was_killed_are_gone_before_the_next_one_serves(
         self, echo_bundle, tmp_path, pid, stays
     ):
