@@ -184,7 +184,7 @@ class TestStop:
     async def test_accepted_calls_are_finished_within_the_grace_period(self, start_server, grace_s, length, code):
         server = start_server(DRAGOMAN_LIFECYCLE__GRACE_S=grace_s, **SLOW)
         async with calling(server.address) as calls:
-            accepted = [calls.translate("x" * length) for _ in range(10)]
+            accepted = [calls.translate(words(length)) for _ in range(10)]
             await eventually(lambda: server.metric("dragoman_running_jobs") == 10)
 
             server.terminate()

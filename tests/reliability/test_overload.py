@@ -150,7 +150,7 @@ async def test_clients_with_short_and_long_texts_have_the_same_tokens_answered(s
         sources = [
             Source(
                 phases=((rate, seconds),),
-                texts=("x" * (length - 2),),
+                texts=(words(length - 2),),
                 metadata=(("x-client", client),),
                 timeout_s=deadline_s,
             )

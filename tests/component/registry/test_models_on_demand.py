@@ -111,7 +111,7 @@ async def serving(
 ) -> AsyncIterator[Server]:
     for name in names:
         put(directory, name)
-    server = Server(directory, LimitsConfig(**limits), max_memory_mb)
+    server = Server(directory, LimitsConfig(translation_cache_mb=0, **limits), max_memory_mb)
     try:
         await server.parts.reloader.prepare()
         await server.parts.reloader.load()
