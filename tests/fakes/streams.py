@@ -6,11 +6,11 @@ from typing import Any
 import grpc
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import Calls, eventually, failure
+from tests.fakes.calls import Calls, eventually, failure, words
 from tests.fakes.server_process import ServerProcess
 
 SLOW = {"ECHO_STEP_S": "0.02"}
-LONG = "x" * 200  # four seconds when slow
+LONG = words(200)  # four seconds when slow
 # What the transport itself may hold of a stream whose reader does not read: 64 KiB, however fast the connection is.
 SMALL_WINDOW = [("grpc.enable_retries", 0), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
 

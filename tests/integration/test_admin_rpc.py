@@ -173,7 +173,7 @@ def test_an_operator_s_commands_reach_a_running_server(start_server):
 async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server):
     server = start_server(**SLOW)
     async with calling(server.address) as calls:
-        pending = asyncio.ensure_future(calls.texts("geheim" * 20))
+        pending = asyncio.ensure_future(calls.texts("geheim und lang " * 8 + "hier"))
         await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
         for pid in (server.process.pid, *server.edge_pids(), *server.engine_pids()):
             os.kill(pid, signal.SIGUSR1)
@@ -182,7 +182,7 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
         await eventually(lambda: server.log_text().count("most recent call first") >= 4)
     log = server.log_text()
 
-    assert answer == ["geheim" * 20]
+    assert answer == ["geheim und lang " * 8 + "hier"]
     assert "service/grpc/servicer.py" in log  # of the call itself
     assert "service/translation/pipeline.py" in log
     assert "service/engine/process.py" in log

@@ -41,14 +41,14 @@ async def test_deadline_in_mid_decode_frees_the_rows(start_server):
 async def test_cancelled_call_frees_its_rows_and_leaves_its_neighbour_alone(start_server):
     server = start_server(**SLOW)
     async with calling(server.address) as calls:
-        neighbour = asyncio.ensure_future(calls.texts("neighbour" * 15))
+        neighbour = asyncio.ensure_future(calls.texts("good neighbour " * 9 + "here"))
         leaving = calls.translate(*[LONG] * 5)
         await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
 
         leaving.cancel()
 
         await eventually(lambda: server.metric("dragoman_running_jobs") <= 1)
-        assert await neighbour == ["neighbour" * 15]
+        assert await neighbour == ["good neighbour " * 9 + "here"]
         assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
         assert server.metric("dragoman_requests_total", code="CANCELLED") == 1
 

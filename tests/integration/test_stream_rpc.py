@@ -14,12 +14,12 @@ class TestAnswers:
     async def test_short_text_overtakes_the_long_one_sent_before_it(self, start_server):
         server = start_server(ECHO_STEP_S="0.005")
         async with calling(server.address) as calls:
-            call = await opened(calls, message((1, "long" * 20), (2, "short"), target_language="de"))
+            call = await opened(calls, message((1, "long line " * 8 + "here"), (2, "short"), target_language="de"))
             await call.done_writing()
             answers = [answer async for answer in answers_of(call)]
 
             assert [answer.id for answer in answers] == [2, 1]
-            assert [answer.translation.hypotheses[0].text for answer in answers] == ["short", "long" * 20]
+            assert [answer.translation.hypotheses[0].text for answer in answers] == ["short", "long line " * 8 + "here"]
             assert {(answer.model_version, answer.beam_size) for answer in answers} == {("1.2.3", 2)}
             assert await call.code() is grpc.StatusCode.OK
 
@@ -96,7 +96,7 @@ class TestEnds:
     async def test_cancelled_stream_frees_its_rows_and_leaves_its_neighbour_alone(self, start_server):
         server = start_server(**SLOW)
         async with calling(server.address) as calls:
-            neighbour = await opened(calls, message((1, "neighbour" * 15)))
+            neighbour = await opened(calls, message((1, "good neighbour " * 9 + "here")))
             leaving = await opened(calls, message(*((number, LONG) for number in range(5))))
             await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
 
@@ -104,7 +104,7 @@ class TestEnds:
 
             await eventually(lambda: server.metric("dragoman_running_jobs") <= 1)
             await neighbour.done_writing()
-            assert await all_of(neighbour) == {1: "neighbour" * 15}
+            assert await all_of(neighbour) == {1: "good neighbour " * 9 + "here"}
             await has_gone_idle(server)
             assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
             assert server.metric("dragoman_requests_total", method=TRANSLATE_STREAM[1:], code="CANCELLED") == 1
