@@ -108,19 +108,26 @@ class EdgeServer:
     async def listen(self) -> dict[str, int]:
         """Take calls, and return the ports by their settings; raises ListenError.
 
-        Everything that a call needs is loaded by then: no call should wait for it, or find out that it cannot be.
+        Everything that a call needs is loaded by then: no call should wait for it, or find out that it cannot be.  An
+        edge of several serves from its first connection on, and loads before; the core has found its ports free.
         """
         listen = self._listen
+        if self._is_shared:
+            await self._load()
         address = Address(listen.grpc_host, listen.grpc_port)
         ports = {"grpc_port": add_grpc_port(self._server, address, self._tls, "gRPC", is_shared=self._is_shared)}
         if listen.http:
             address = Address(listen.http_host, listen.http_port)
             ports["http_port"] = await self._http.server.start(address, is_shared=self._is_shared)
         await self._server.start()
+        if not self._is_shared:
+            await self._load()
+        return ports
+
+    async def _load(self) -> None:
         await asyncio.to_thread(load_readers)
         with suppress(Unavailable):  # which the log has explained
             await self._call_parts.router.load_detector()
-        return ports
 
     async def offer(self, models: Sequence[ModelHost]) -> None:
         """Do nothing: calls find what the catalogue of the core has."""
