@@ -45,7 +45,7 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
         [*command, *stages], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60.0
-    while server.metric("dragoman_requests_total", code="OK") < answered_before + 43:  # of the second stage; a call comes before the first
+    while server.metric("dragoman_requests_total", code="OK") < answered_before + 43:  # in the second stage
         assert time.monotonic() < deadline
         time.sleep(0.02)  # another process: there is nothing to await
 
