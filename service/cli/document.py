@@ -1,5 +1,6 @@
 """What `dragoman translate --document` does with a file: reads it, has its units translated, writes it."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -11,8 +12,9 @@ from typing import TypeAlias
 import typer
 
 from model.files import require_writable, write_whole
-from service.documents.draft import Draft, Notice, Unit
-from service.documents.formats import DocumentFormat, format_of, read_document
+from service.documents.draft import FileDraft, Unit
+from service.documents.formats import DocumentFormat, format_of, read_file
+from service.documents.report import Line, place_of, report_of
 from service.errors import DragomanError, InvalidInput, NotFound
 from service.records import ModelInfo, Translation
 from service.registry.model_info import index_of
@@ -34,6 +36,7 @@ class Document:
     file: Path
     format: str  # a `DocumentFormat`, or AUTO
     output: Path | None  # None: standard output
+    report: Path | None = None  # where the warnings go as JSON
     model: str | None = None
     languages: tuple[str, str] = ("", "")  # source and target, BCP 47; empty: the model's
 
@@ -48,8 +51,8 @@ class Document:
             DragomanError: a call failed; nothing is written.
             OSError: the output cannot be written.
         """
-        if self.output is not None:
-            require_writable(self.output)
+        for file in filter(None, (self.output, self.report)):
+            require_writable(file)
         info = self._model(models)
         draft = self._read(self.languages[1] or (info.target_language if info else ""))
         wants_links = draft.wants_links and info is not None and info.has_scorer
@@ -62,11 +65,17 @@ class Document:
                     advance()
         written = draft.write(translations)
         if self.output is None:
-            typer.echo(written.text.encode(), nl=False)
+            typer.echo(written.content, nl=False)
         else:
-            write_whole(self.output, written.text.encode())
-        _print_notices([*_notices(draft.units, translations), *written.notices])
-        return _report_failures(draft.units, translations)
+            write_whole(self.output, written.content)
+        report = report_of(draft.units, translations, written.notices)
+        if self.report is not None:
+            lines = json.dumps(report, ensure_ascii=False, indent=1)
+            write_whole(self.report, f"{lines}\n".encode())
+        for remark in draft.remarks:
+            typer.echo(f"dragoman: {self.file}: {remark}", err=True)
+        _print_report(report)
+        return _print_failures(draft.units, translations)
 
     def _model(self, models: Sequence[ModelInfo]) -> ModelInfo | None:
         """Return the model that translates; None where the server would translate through a third language."""
@@ -76,14 +85,11 @@ class Document:
         except NotFound:
             return None
 
-    def _read(self, target_language: str) -> Draft:
+    def _read(self, target_language: str) -> FileDraft:
         document_format = format_of(self.file) if self.format == AUTO else _format_named(self.format)
+        content = self.file.read_bytes()
         try:
-            text = self.file.read_bytes().decode("utf-8")
-            return read_document(text, document_format, target_language)
-        except UnicodeDecodeError as error:
-            advice = "convert it with `iconv --from-code ENCODING --to-code UTF-8`"
-            raise ValueError(f"{self.file} is not valid UTF-8 at byte {error.start}: {advice}") from error
+            return read_file(content, document_format, target_language)
         except ValueError as error:
             raise ValueError(f"{self.file}: {error}") from error
 
@@ -92,6 +98,7 @@ def document_of(
     file: Path | None,
     name: str,
     output: Path | None,
+    report: Path | None,
     *,
     model: str | None,
     languages: tuple[str, str],
@@ -107,9 +114,9 @@ def document_of(
     """
     if file is not None and has_others:
         raise ValueError("--document goes with no texts, --file, --json or --num-hypotheses: it gives one file")
-    if file is None and (output is not None or name != AUTO):
-        raise ValueError("--output and --format need --document")
-    return None if file is None else Document(file, name, output, model, languages)
+    if file is None and (output is not None or report is not None or name != AUTO):
+        raise ValueError("--output, --format and --report need --document")
+    return None if file is None else Document(file, name, output, report, model, languages)
 
 
 def _format_named(name: str) -> DocumentFormat:
@@ -119,37 +126,30 @@ def _format_named(name: str) -> DocumentFormat:
         raise ValueError(f"--format is {name!r}, there are {AUTO}, {', '.join(DocumentFormat)}") from error
 
 
-def _notices(units: Sequence[Unit], translations: Sequence[Translation]) -> Iterator[Notice]:
-    """Yield the warnings of the translations with their places in the file."""
-    for unit, translation in zip(units, translations, strict=True):
-        for warning in translation.warnings:
-            yield Notice(warning.kind, unit.line + unit.text.count("\n", 0, warning.source.begin))
-
-
-def _print_notices(notices: list[Notice]) -> None:
+def _print_report(report: Sequence[Line]) -> None:
     """Print a table of what went wrong on standard error: kind, number, first place."""
-    if not notices:
+    if not report:
         return
     from rich.console import Console
     from rich.table import Table
 
     table = Table("warning", "count", "first in line", box=None, pad_edge=False)
-    for kind, count in Counter(notice.kind for notice in notices).most_common():
-        first = min(notice.line for notice in notices if notice.kind is kind)
-        table.add_row(kind.replace("_", " "), str(count), str(first))
+    for kind, count in Counter(line["kind"] for line in report).most_common():
+        first = next(line for line in report if line["kind"] == kind)
+        table.add_row(kind.replace("_", " "), str(count), place_of(first))
     Console(stderr=True).print(table)
 
 
-def _report_failures(units: Sequence[Unit], translations: Sequence[Translation]) -> int:
+def _print_failures(units: Sequence[Unit], translations: Sequence[Translation]) -> int:
     """Print why units stayed as they are, and return how many did."""
-    failures: list[tuple[int, DragomanError]] = [
-        (unit.line, translation.error)
+    failures: list[tuple[str, DragomanError]] = [
+        (f"{unit.part} {unit.line}".strip(), translation.error)
         for unit, translation in zip(units, translations, strict=True)
         if translation.error is not None
     ]
-    for line, error in failures[:_NUM_FAILURES_SHOWN]:
+    for place, error in failures[:_NUM_FAILURES_SHOWN]:
         message = error.about("the text") if isinstance(error, InvalidInput) else str(error)
-        typer.echo(f"dragoman: line {line}: {message}", err=True)
+        typer.echo(f"dragoman: line {place}: {message}", err=True)
     if len(failures) > _NUM_FAILURES_SHOWN:
         typer.echo(f"dragoman: {len(failures) - _NUM_FAILURES_SHOWN} more failed", err=True)
     return len(failures)

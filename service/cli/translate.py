@@ -68,6 +68,10 @@ def translate(
         Path | None,
         typer.Option("--output", "-o", help="Of --document; may be the same file.  [default: standard output]"),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Of --document: write its warnings here, as a JSON list."),
+    ] = None,
     server: Server = None,
     bundle: BundleDir = None,
     precision: Precision = None,
@@ -98,7 +102,9 @@ def translate(
     """
     languages = source_language, target_language
     has_others = bool(texts) or file is not None or as_json or (search.num_hypotheses or 1) > 1
-    wanted = document_of(document, document_format, output, model=model, languages=languages, has_others=has_others)
+    wanted = document_of(
+        document, document_format, output, report, model=model, languages=languages, has_others=has_others
+    )
     options = search.for_request()
     with ExitStack() as stack:
         if texts and file is not None:

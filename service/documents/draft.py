@@ -3,7 +3,7 @@
 Knows no format and no translator.  Where nothing is translated, what is written is the file, byte for byte.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,14 +15,16 @@ class Unit(NamedTuple):
 
     text: str
     format: TextFormat
-    line: int  # where it begins in the file, from 1
+    line: int  # where it begins in the file, from 1; in a part of a package, the number of the unit
+    part: str = ""  # of a package
 
 
 class Notice(NamedTuple):
     """What went wrong at a place of a file."""
 
     kind: WarningKind
-    line: int
+    line: int  # as of units
+    part: str = ""
 
 
 class Written(NamedTuple):
@@ -42,6 +44,43 @@ class Draft:
     units: tuple[Unit, ...]
     write: Callable[[Sequence[Translation]], Written]
     wants_links: bool = False  # whether `write` does better with the links between words
+
+
+class WrittenFile(NamedTuple):
+    """The bytes of a file with its translations in."""
+
+    content: bytes
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileDraft:
+    """A file that was read, in parts; a file of text is one part without a name."""
+
+    parts: Mapping[str, Draft]
+    join: Callable[[Mapping[str, str]], bytes]  # the texts of all parts -> the file
+    remarks: tuple[str, ...] = ()  # what a user should know of what stays as it is
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """All units, part by part."""
+        return tuple(unit._replace(part=name) for name, draft in self.parts.items() for unit in draft.units)
+
+    @property
+    def wants_links(self) -> bool:
+        """Whether `write` does better with the links between words."""
+        return any(draft.wants_links for draft in self.parts.values())
+
+    def write(self, translations: Sequence[Translation]) -> WrittenFile:
+        """Return the file with a translation for each unit, in order."""
+        rest = iter(translations)
+        texts: dict[str, str] = {}
+        notices: list[Notice] = []
+        for name, draft in self.parts.items():
+            written = draft.write([translation for _, translation in zip(draft.units, rest, strict=False)])
+            texts[name] = written.text
+            notices += (notice._replace(part=name) for notice in written.notices)
+        return WrittenFile(self.join(texts), tuple(notices))
 
 
 class Slot(NamedTuple):

@@ -1,16 +1,14 @@
 """Which format a file has, and who reads it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import PurePath
 
-from service.documents import markup_files, subtitles, xliff
-from service.documents.draft import Draft, Written
+from service.documents import markup_files, packages, subtitles, xliff
+from service.documents.draft import Draft, FileDraft
 from service.extras import how_to_install
-from service.records import Translation
 
 _BYTE_ORDER_MARK = "\ufeff"  # it comes back, and no reader sees it
 
@@ -26,6 +24,13 @@ class DocumentFormat(StrEnum):
     SRT = "srt"
     VTT = "vtt"
     PO = "po"
+    DOCX = "docx"
+    PPTX = "pptx"
+    XLSX = "xlsx"
+    ODT = "odt"
+    ODP = "odp"
+    ODS = "ods"
+    EPUB = "epub"
 
 
 SUFFIXES = {
@@ -42,6 +47,13 @@ SUFFIXES = {
     ".vtt": DocumentFormat.VTT,
     ".po": DocumentFormat.PO,
     ".pot": DocumentFormat.PO,
+    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), DocumentFormat.DOCX),
+    **dict.fromkeys((".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), DocumentFormat.PPTX),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), DocumentFormat.XLSX),
+    **dict.fromkeys((".odt", ".ott"), DocumentFormat.ODT),
+    **dict.fromkeys((".odp", ".otp", ".odg"), DocumentFormat.ODP),
+    **dict.fromkeys((".ods", ".ots"), DocumentFormat.ODS),
+    ".epub": DocumentFormat.EPUB,
 }
 
 _READERS: dict[DocumentFormat, Callable[[str], Draft]] = {
@@ -67,32 +79,39 @@ def format_of(file: PurePath) -> DocumentFormat:
 
 def load_readers() -> None:
     """Import what reads each format, as far as its packages are installed, so that no document waits for it."""
-    for document_format in DocumentFormat:
+    for document_format in set(DocumentFormat) - packages.READERS.keys():
         with suppress(ModuleNotFoundError):
             _reader(document_format, "")
 
 
-def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:
+def read_file(content: bytes, document_format: DocumentFormat, target_language: str = "") -> FileDraft:
     """Return the draft of a file.
 
     Args:
         target_language: BCP 47, for formats that name it; empty: they do not say.
 
     Raises:
-        ValueError: the text is not of this format, or a package for it is missing.
+        ValueError: the file is not of this format, or may be meant to harm, or a package for it is missing.
     """
-    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    if document_format in packages.READERS:
+        return packages.read(content, document_format, target_language)
     try:
-        draft = _reader(document_format, target_language)(text.removeprefix(mark))
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        advice = "convert it with `iconv --from-code ENCODING --to-code UTF-8`"
+        raise ValueError(f"the file is not valid UTF-8 at byte {error.start}: {advice}") from error
+    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    draft = read_document(text.removeprefix(mark), document_format, target_language)
+    return FileDraft({"": draft}, lambda texts: (mark + texts[""]).encode())
+
+
+def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:
+    """Return the draft of a file of text; raises as `read_file`."""
+    try:
+        return _reader(document_format, target_language)(text)
     except ModuleNotFoundError as error:
         missing = f"{document_format} files need {error.name}: {how_to_install('documents')}"
         raise ValueError(missing) from error
-
-    def write(translations: Sequence[Translation]) -> Written:
-        written = draft.write(translations)
-        return written._replace(text=mark + written.text)
-
-    return replace(draft, write=write)
 
 
 def _reader(document_format: DocumentFormat, target_language: str) -> Callable[[str], Draft]:

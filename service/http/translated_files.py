@@ -12,8 +12,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from service.call import Call
-from service.documents.draft import Draft, Unit
-from service.documents.formats import format_of, read_document
+from service.documents.draft import FileDraft, Unit
+from service.documents.formats import format_of, read_file
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
 from service.records import Translation, TranslationRequest
@@ -82,15 +82,12 @@ async def translate_file(file: File, wish: TranslationRequest, call: Call, route
     written = await asyncio.to_thread(draft.write, translations)
     kinds = [warning.kind for translation in translations for warning in translation.warnings]
     call.warn([*kinds, *(notice.kind for notice in written.notices)])
-    return written.text.encode()
+    return written.content
 
 
-def _read(file: File, wish: TranslationRequest, has_scorer: bool) -> tuple[Draft, bool]:
+def _read(file: File, wish: TranslationRequest, has_scorer: bool) -> tuple[FileDraft, bool]:
     try:
-        text = file.content.decode("utf-8")
-        draft = read_document(text, format_of(PurePath(file.name)), wish.target_language)
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"file is not valid UTF-8 at byte {error.start}", field="file") from error
+        draft = read_file(file.content, format_of(PurePath(file.name)), wish.target_language)
     except ValueError as error:
         raise InvalidInput(f"file: {error}", field="file") from error
     return draft, draft.wants_links and has_scorer

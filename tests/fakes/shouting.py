@@ -2,7 +2,7 @@
 
 import re
 
-from service.documents.draft import Draft, Written
+from service.documents.draft import Draft, FileDraft, Written
 from service.engine.job import FinishReason
 from service.records import TextFormat, TranslatedText, Translation
 
@@ -25,6 +25,16 @@ def shout(text: str, text_format: TextFormat) -> str:
 def shouted(draft: Draft) -> Written:
     """A file in capital letters."""
     return draft.write([translation_of(shout(unit.text, unit.format)) for unit in draft.units])
+
+
+def shouted_file(draft: FileDraft) -> bytes:
+    """A whole file in capital letters."""
+    return draft.write([translation_of(shout(unit.text, unit.format)) for unit in draft.units]).content
+
+
+def echoed_file(draft: FileDraft) -> bytes:
+    """A whole file with its own texts as their translations."""
+    return draft.write([translation_of(unit.text) for unit in draft.units]).content
 
 
 def echoed(draft: Draft) -> Written:

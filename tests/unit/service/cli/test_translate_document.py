@@ -131,8 +131,9 @@ def test_a_document_may_be_written_over(mirror, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
-        ("a.docx", b"", (), "a.docx has none of the suffixes .txt, .html"),
-        ("a.txt", b"a\xff", (), "a.txt is not valid UTF-8 at byte 1: convert it with `iconv"),
+        ("a.doc", b"", (), "a.doc has none of the suffixes .txt, .html"),
+        ("a.docx", b"", (), "a.docx: the file is no ZIP package"),
+        ("a.txt", b"a\xff", (), "a.txt: the file is not valid UTF-8 at byte 1: convert it with `iconv"),
         ("a.po", b"hello\n", (), "a.po: this is no gettext PO file"),
         ("a.txt", b"", ("--format", "word"), "--format is 'word', there are auto, text, html"),
         ("a.txt", b"", ("text",), "--document goes with no texts"),
@@ -149,7 +150,9 @@ def test_wrong_usage_is_exit_code_2_and_says_what(mirror, tmp_path, name, conten
 
 
 def test_options_of_a_document_need_one(mirror):
-    assert "--output and --format need --document" in run("translate", "--bundle", "b", "text", "-o", "x").stderr
+    assert (
+        "--output, --format and --report need --document" in run("translate", "--bundle", "b", "text", "-o", "x").stderr
+    )
 
 
 def test_a_missing_file_is_named(mirror):

@@ -1,0 +1,65 @@
+"""EPUB: the pages as HTML, the table of contents, and what the package says of the book."""
+
+import re
+from collections.abc import Sequence
+
+from service.documents.draft import Draft, Written
+from service.documents.markup_files import read_html
+from service.documents.package import Package
+from service.documents.paragraphs import PartReader, Place, Said, Vocabulary
+from service.documents.xml_nodes import attributes
+from service.records import Translation
+
+_ROOT = re.compile(r"<html\b[^>]*>")
+_WORDS = Vocabulary(
+    namespaces={"http://purl.org/dc/elements/1.1/": "dc", "http://www.daisy.org/z3986/2005/ncx/": "ncx"},
+    paragraphs=frozenset(),
+    write=lambda _, __, text: text,
+    plain=frozenset({"dc:title", "dc:description", "dc:subject", "dc:language", "ncx:text"}),
+    languages={"dc:language": ("",)},
+)
+
+
+class _Page:
+    """A page, as the readers of other parts are."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        root = _ROOT.search(text)
+        self._end = root.end() if root else 0
+        named = attributes(text, root.start(), root.end()) if root else {}
+        self.languages = [
+            Said("lang", one.value, Place(one.begin, one.end, fixed=one.value))
+            for name, one in named.items()
+            if name in {"lang", "xml:lang"}
+        ]
+
+    def draft(self) -> Draft:
+        draft = read_html(self.text[self._end :])
+
+        def write(translations: Sequence[Translation]) -> Written:
+            head, places = self.text[: self._end], [said.place for said in reversed(self.languages)]
+            for place in places:
+                head = head[: place.begin] + (place.fixed or "") + head[place.end :]
+            return Written(head + draft.write(translations).text)
+
+        return Draft(draft.units, write)
+
+
+def readers(package: Package) -> dict[str, PartReader | _Page]:
+    """Return the readers of all parts that have language; raises ValueError."""
+    if "META-INF/container.xml" not in package.entries:
+        raise ValueError("the package is no EPUB: it has no part META-INF/container.xml")
+    locked = package.read("META-INF/encryption.xml") if "META-INF/encryption.xml" in package.entries else b""
+    if re.search(rb"URI\s*=\s*[\"'][^\"']*\.x?html?[\"']", locked):
+        raise ValueError("the book is protected against copying (DRM): its pages cannot be read")
+    pages = package.read_texts(lambda name: name.lower().endswith((".xhtml", ".html", ".htm")), is_xml=False)
+    others = package.read_texts(lambda name: name.lower().endswith((".opf", ".ncx")), allows_type=True)
+    found: dict[str, PartReader | _Page] = {name: _Page(text) for name, text in pages.items()}
+    found |= {name: PartReader(text, _WORDS).read() for name, text in others.items()}
+    return {name: found[name] for name in package.entries if name in found}
+
+
+def remarks(_: Package) -> list[str]:
+    """Return what a user should know of what comes back as it is."""
+    return []

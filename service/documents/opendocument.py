@@ -1,0 +1,168 @@
+"""OpenDocument (odt, odp, ods): which parts and elements are language, and how their text is written."""
+
+import re
+from collections.abc import Mapping
+
+from service.documents.atoms import Format
+from service.documents.inline_tags import escaped
+from service.documents.package import Package
+from service.documents.paragraphs import CODE, PartReader, Vocabulary, labels_in
+from service.documents.xml_nodes import Node, Tag, attributes
+
+_OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
+_NAMESPACES = {
+    **{f"{_OASIS}{name}:1.0": name for name in ("text", "table", "office", "style", "draw", "presentation", "meta")},
+    f"{_OASIS}xsl-fo-compatible:1.0": "fo",
+    f"{_OASIS}svg-compatible:1.0": "svg",
+    "http://purl.org/dc/elements/1.1/": "dc",
+}
+_PIECES = re.compile(r"(\t|\n|  +)")
+_RULE = re.compile(r"""\s(?:table|style):(?:formula|condition)\s*=\s*"([^"]*)\"""")
+_PARTS = re.compile(r"(?:.*/)?(?:content|styles|meta)\.xml\Z")
+_REVISION = re.compile(r"rsid\Z|\Alanguage|\Acountry|\Arfc-language-tag")
+
+
+def _write(form: Format, opened: str, text: str) -> str:
+    """Return text in its spans."""
+    prefix = form.prefix
+
+    def element(piece: str) -> str:
+        if piece == "\t":
+            return f"<{prefix}tab/>"
+        if piece == "\n":
+            return f"<{prefix}line-break/>"
+        return f'<{prefix}s {prefix}c="{len(piece)}"/>' if piece.startswith("  ") else escaped(piece)
+
+    return opened + "".join(map(element, _PIECES.split(text))) + form.ends
+
+
+_FIELDS = """
+    page-number page-count date time author-name author-initials chapter sequence sequence-ref bookmark-ref
+    reference-ref note-ref variable-get variable-set user-field-get user-defined expression file-name title subject
+    description creation-date modification-date sender-firstname sender-lastname sheet-name placeholder
+    database-display conditional-text text-input
+"""
+_WORDS = Vocabulary(
+    namespaces=_NAMESPACES,
+    paragraphs=frozenset({"text:p", "text:h"}),
+    write=_write,
+    spans=frozenset({"text:span"}),
+    containers={"text:a": "", "text:ruby-base": "", "text:meta": ""},
+    characters={"text:s": " ", "text:tab": "\t", "text:line-break": "\n"},
+    shown=frozenset(f"text:{name}" for name in _FIELDS.split()),
+    dropped=frozenset({"text:soft-page-break"}),
+    groups=frozenset({"office:annotation"}),
+    skipped=frozenset({"text:tracked-changes", "text:sequence-decls", "text:variable-decls", "office:scripts"}),
+    plain=frozenset(
+        {
+            "dc:title",
+            "dc:subject",
+            "dc:description",
+            "dc:language",
+            "meta:keyword",
+            "svg:title",
+            "svg:desc",
+            "text:index-title-template",
+        }
+    ),
+    languages={
+        "style:text-properties": (
+            "language",
+            "country",
+            "language-asian",
+            "country-asian",
+            "language-complex",
+            "country-complex",
+        ),
+        "dc:language": ("",),
+    },
+    space=re.compile(r"[ \t\r\n]+"),
+)
+
+
+class OpenDocumentReader(PartReader):
+    """Reads a part of an OpenDocument file."""
+
+    def __init__(self, text: str, styles: "dict[str, tuple[str, bool]]") -> None:
+        """Read nothing yet.
+
+        Args:
+            styles: of the parts before; what this one adds is added.  By name: what it looks like, whether it is code.
+        """
+        super().__init__(text, _WORDS)
+        self._labels = labels_in(_RULE.findall(text))
+        self._is_chart = "<office:chart" in text
+        self._styles = styles
+        self._style = ""  # that is being read
+        self._is_value = False  # whether the cell that is being read holds no text
+
+    def start(self, tag: Tag) -> None:
+        """Take in styles and cells, too."""
+        super().start(tag)
+        if tag.name == "style:style":
+            named = self._attributes(tag.begin, tag.end)
+            self._style = named.get("name", "")
+            parent = named.get("parent-style-name", "")
+            look, is_code = self._styles.get(parent, (parent, bool(CODE.search(parent))))
+            self._styles[self._style] = look, is_code or bool(CODE.search(self._style))
+        elif tag.name == "style:text-properties" and self._style:
+            named = self._attributes(tag.begin, tag.end)
+            look, is_code = self._styles[self._style]
+            own = "".join(f" {name}={value}" for name, value in sorted(named.items()) if not _REVISION.search(name))
+            is_mono = any(CODE.search(value) for name, value in named.items() if name == "font-name")
+            self._styles[self._style] = look + own, is_code or is_mono
+        elif tag.name == "table:table-cell":
+            named = self._attributes(tag.begin, tag.end)
+            self._is_value = named.get("value-type", "string") != "string" or bool(
+                {"formula", "string-value"} & named.keys()
+            )
+
+    def take(self, node: Node) -> None:
+        """Take in an element; the note of a cell is text, whatever the cell is."""
+        is_value = self._is_value
+        self._is_value = is_value and node.name != "office:annotation"
+        if not (self._is_chart and node.name == "svg:desc"):  # which cells a chart shows
+            super().take(node)
+        self._is_value = is_value
+
+    def _attributes(self, begin: int, end: int) -> Mapping[str, str]:
+        return {name.rpartition(":")[2]: one.value for name, one in attributes(self.text, begin, end).items()}
+
+    def is_translated(self, paragraph: Node) -> bool:
+        """Whether a paragraph is neither the value of a cell, nor known by what it says, nor code."""
+        if paragraph.text in self._labels:
+            return False
+        name = self._attributes(paragraph.begin, paragraph.content).get("style-name", "")
+        return not (self._is_value or self._styles.get(name, ("", bool(CODE.search(name))))[1])
+
+    def span_format(self, span: Node) -> tuple[str, bool]:
+        """Return what the style of a span looks like."""
+        name = self._attributes(span.begin, span.content).get("style-name", "")
+        return self._styles.get(name, (name, bool(CODE.search(name))))
+
+    def repeats(self, node: Node) -> int:
+        """Return how many spaces an element stands for."""
+        count = self._attributes(node.begin, node.content).get("c", "1")
+        return min(int(count), 1_000) if count.isascii() and count.isdigit() else 1
+
+
+def readers(package: Package) -> dict[str, PartReader]:
+    """Return the readers of all parts that have language; raises ValueError."""
+    if "content.xml" not in package.entries:
+        raise ValueError("the package is no OpenDocument file: it has no part content.xml")
+    if "META-INF/manifest.xml" in package.entries and b"encryption-data" in package.read("META-INF/manifest.xml"):
+        raise ValueError("the file is encrypted: save it without a password")
+    texts = package.read_texts(lambda name: bool(_PARTS.match(name)))
+    styles: dict[str, tuple[str, bool]] = {}
+    order = sorted(texts, key=lambda name: not name.endswith("styles.xml"))  # the styles first
+    return {name: OpenDocumentReader(texts[name], styles).read() for name in order}
+
+
+def remarks(package: Package) -> list[str]:
+    """Return what a user should know of what comes back as it is."""
+    found = []
+    if any(name.startswith(("Basic/", "Scripts/")) for name in package.entries):
+        found.append("the file has macros, which stay as they are")
+    if "META-INF/documentsignatures.xml" in package.entries:
+        found.append("the file has a digital signature, which does not hold for its translation")
+    return found

@@ -1,0 +1,391 @@
+"""A part of an Office or OpenDocument file as paragraphs to translate, with what is in their lines as inline tags.
+
+    <w:r>A </w:r><w:r rsid="1"><b/>bold</w:r><w:r rsid="2"><b/>er</w:r><w:r> cat</w:r>   ->   A <g id="1">bolder</g> cat
+
+Text of one format is joined, however many runs or spans it was cut into; the format that most of a paragraph has needs
+no tag.  A paragraph whose translation is its text stays byte for byte; of another one its runs are written anew, and
+everything else in it keeps its bytes.  What elements mean is said by a `Vocabulary`; knows no format of its own.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import unescape
+from typing import NamedTuple, Self
+
+from service.documents.atoms import (
+    ALONE,
+    Atom,
+    Container,
+    Format,
+    Point,
+    Source,
+    Text,
+    add,
+    main_format,
+    marked,
+    source_of,
+    texts_in,
+    without_frame,
+)
+from service.documents.draft import Draft, Notice, Slot, Unit, Written, has_language, text_of
+from service.documents.inline_tags import Item, TagsLost, decode, encode, escaped
+from service.documents.xml_nodes import Node, Tag, attributes, node_of, pieces
+from service.records import TextFormat, Translation, WarningKind
+from service.text.document import TagKind
+
+_EMPTY = re.compile(r"<[^\s<>/]+\s*/>|<[^\s<>]+\s*>\s*</[^<>]+>")
+# Fonts and styles of what is code: in a line of other text it comes back as it is.
+CODE = re.compile(
+    r"code|verbatim|preformat|teletype|typewriter|keyboard|listing|quelltext|source_?(?:20_)?text|consol|courier|"
+    r"\bmono(?!type)|mono\b|menlo",
+    re.IGNORECASE,
+)
+
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """Elements by what they mean for a translation, and how text is written."""
+
+    namespaces: Mapping[str, str]
+    paragraphs: frozenset[str]
+    write: Callable[[Format, str, str], str]  # format, what its properties are now, text -> elements
+    runs: frozenset[str] = frozenset()  # hold properties, and text elements among others
+    properties: frozenset[str] = frozenset()  # of runs
+    texts: frozenset[str] = frozenset()  # hold text
+    spans: frozenset[str] = frozenset()  # hold text and other spans, and are its format
+    containers: Mapping[str, str] = field(default_factory=dict)  # hold runs; the element in it that does, or ""
+    characters: Mapping[str, str] = field(default_factory=dict)  # elements that are characters
+    breaks: frozenset[str] = frozenset()  # end a line and come back as they are
+    shown: frozenset[str] = frozenset()  # come back as they are; their text is a part of the sentence
+    dropped: frozenset[str] = frozenset()  # mean nothing once the text is another one
+    skipped: frozenset[str] = frozenset()  # are not looked into
+    groups: frozenset[str] = frozenset()  # are taken with what is in them
+    plain: frozenset[str] = frozenset()  # their content is a text
+    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # attributes whose values are texts
+    languages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # attributes that say the language; or ""
+    no_format: re.Pattern[str] | None = None  # in the properties of a run, what makes no difference to a reader
+    space: re.Pattern[str] | None = None  # what one space is written as; None: all white space counts
+
+
+@dataclass(slots=True)
+class Place:
+    """What is written anew: a paragraph, a text or an attribute."""
+
+    begin: int
+    end: int
+    items: list[Item] = field(default_factory=list)
+    atoms: dict[int, Atom] = field(default_factory=dict)  # by the ids of marks
+    before: list[Source] = field(default_factory=list)
+    after: list[Source] = field(default_factory=list)
+    base: Format | None = None  # None: plain text
+    fixed: str | None = None  # what is written there without a translation
+
+
+class Said(NamedTuple):
+    """What a part says of its language somewhere."""
+
+    name: str  # of the attribute; empty: it is the content of an element
+    language: str  # that it or the attribute before it says
+    place: Place
+
+
+class PartReader:
+    """Reads one part; `places` are in the order of their ends, so that what is in a paragraph comes before it."""
+
+    def __init__(self, text: str, vocabulary: Vocabulary) -> None:
+        """Read nothing yet."""
+        self.text = text
+        self.places: list[Place] = []
+        self.languages: list[Said] = []
+        self._words = vocabulary
+        self._keys: dict[str, tuple[str, bool]] = {}  # properties as they are written -> key, whether it is code
+
+    def read(self) -> Self:
+        """Find all places; raises ValueError."""
+        words, rest = self._words, pieces(self.text, self._words.namespaces)
+        for piece in rest:
+            if isinstance(piece, str) or not piece.is_start:
+                continue
+            if piece.name in words.skipped:
+                node_of(piece, rest)
+            elif piece.name in words.paragraphs or piece.name in words.plain or piece.name in words.groups:
+                self.take(node_of(piece, rest))
+            else:
+                self.start(piece)
+        return self
+
+    def start(self, tag: Tag) -> None:
+        """Take in what the attributes of a start tag say."""
+        named, languages = self._words.named.get(tag.name, ()), self._words.languages.get(tag.name, ())
+        if not named and not languages:
+            return
+        found = attributes(self.text, tag.begin, tag.end)
+        language = next((one.value for name, one in found.items() if name.rpartition(":")[2] in languages), "")
+        for name, attribute in found.items():
+            local = name.rpartition(":")[2]
+            if local in languages:
+                self._say(local, language, attribute.begin, attribute.end)
+            elif local in named:
+                self.take_text(attribute.begin, attribute.end)
+
+    def _say(self, name: str, language: str, begin: int, end: int) -> None:
+        place = Place(begin, end, fixed=self.text[begin:end])
+        self.places.append(place)
+        self.languages.append(Said(name, language, place))
+
+    def take(self, node: Node) -> None:
+        """Take in an element and what is in it, from the innermost on."""
+        if node.name in self._words.skipped:
+            return
+        self.start(Tag(node.name, node.begin, node.content, is_start=True, is_end=False))
+        for child in node.children:
+            if isinstance(child, Node):
+                self.take(child)
+        if "" in self._words.languages.get(node.name, ()):
+            self._say("", node.text, node.content, node.content_end)
+        elif node.name in self._words.plain:
+            self.take_text(node.content, node.content_end)
+        elif node.name in self._words.paragraphs and self.is_translated(node):
+            self._take_paragraph(node)
+
+    def take_text(self, begin: int, end: int) -> None:
+        """Take in a text without elements in it."""
+        text = unescape(self.text[begin:end])
+        if has_language(text):
+            self.places.append(Place(begin, end, [text]))
+
+    def is_translated(self, paragraph: Node) -> bool:
+        """Whether a paragraph is language at all."""
+        return True
+
+    def _take_paragraph(self, node: Node) -> None:
+        content, children = node.content, node.children
+        for number, child in enumerate(children):
+            if isinstance(child, Node) and child.name.endswith(":pPr"):
+                content, children = child.end, children[number + 1 :]
+                break
+        written = self.text[node.begin + 1 : node.content]
+        prefix = written[: written.find(":") + 1] if re.match(r"[\w.-]+:", written) else ""
+        place = Place(content, node.content_end)
+        atoms = self._with_fields(self._atoms(children, Format("", (), node.name.partition(":")[0], prefix)))
+        place.before, atoms, place.after = without_frame(atoms)
+        if has_language("".join(one.text for one in texts_in(atoms) if not one.format.is_code)):
+            place.base = main_format(atoms)
+            place.items = marked(atoms, place.atoms)
+            self.places.append(place)
+
+    def _atoms(self, children: Sequence["Node | str"], around: Format) -> list[Atom]:
+        """Return what is in a paragraph, a container or spans; texts of one format are joined."""
+        words, atoms = self._words, list[Atom]()
+        for child in children:
+            if isinstance(child, str):
+                if words.spans:
+                    add(atoms, Text(around, self._spaced(child)))
+            elif child.name in words.runs:
+                for one in self._run(child, around):
+                    add(atoms, one)
+            elif child.name in words.texts:  # without a run
+                add(atoms, Text(around._replace(key=ALONE), self._spaced(child.text)))
+            elif child.name in words.spans:
+                for one in self._atoms(child.children, self._span(child, around)):
+                    add(atoms, one)
+            elif child.name in words.characters:
+                add(atoms, Text(around, words.characters[child.name] * self.repeats(child)))
+            elif child.name in words.containers:
+                atoms.append(self._container(child, words.containers[child.name], around))
+            elif child.name not in words.dropped:
+                shows = child.text if child.name in words.shown else ""
+                source = (*around.source, (child.begin, child.end), around.ends)
+                add(atoms, Point(source, shows, child.name in words.breaks))
+        return atoms
+
+    def _spaced(self, text: str) -> str:
+        return text if self._words.space is None else self._words.space.sub(" ", text)
+
+    def repeats(self, _: Node) -> int:
+        """Return how many of its characters an element stands for."""
+        return 1
+
+    def _run(self, run: Node, around: Format) -> Iterator[Atom]:
+        words, form = self._words, around
+        for child in run.children:
+            if isinstance(child, str):
+                continue
+            if child.name in words.properties:
+                key, is_code = self._key(self.text[child.begin : child.end])
+                own: Source = ((child.begin, child.end),) if key else ()
+                form = around._replace(key=key, source=own, is_code=is_code)
+                continue
+            source: Source = (
+                (run.begin, run.content),
+                *form.source,
+                (child.begin, child.end),
+                (run.content_end, run.end),
+            )
+            if child.name in words.texts:
+                yield Text(form, self._spaced(child.text), source)
+            elif child.name in words.characters and not self.is_break(child):
+                yield Text(form, words.characters[child.name], source)
+            elif child.name not in words.dropped:
+                shows = child.text if child.name in words.shown else ""
+                yield Point(source, shows, self.is_break(child), self.field_part(child))
+
+    def is_break(self, node: Node) -> bool:
+        """Whether an element ends a line and comes back as it is."""
+        return node.name in self._words.breaks
+
+    def field_part(self, _: Node) -> str:
+        """Return which part of a field an element in a run is."""
+        return ""
+
+    def _key(self, properties: str) -> tuple[str, bool]:
+        found = self._keys.get(properties)
+        if found is None:
+            key = self._words.no_format.sub("", properties) if self._words.no_format else properties
+            key = "" if _EMPTY.fullmatch(key) else key
+            found = self._keys[properties] = key, bool(CODE.search(key))
+        return found
+
+    def _span(self, span: Node, around: Format) -> Format:
+        key, is_code = self.span_format(span)
+        if not key:
+            return around
+        name = self.text[span.begin + 1 : span.content].split()[0].rstrip(">")
+        source = (*around.source, (span.begin, span.content))
+        ends = f"</{name}>" + around.ends
+        return Format(around.key + key, source, around.family, around.prefix, ends, around.is_code or is_code)
+
+    def span_format(self, _: Node) -> tuple[str, bool]:
+        """Return what makes a span look as it does, and whether that is code."""
+        raise NotImplementedError
+
+    def _container(self, node: Node, inner: str, around: Format) -> Atom:
+        """Return an element around runs; one that holds its text otherwise comes back as it is."""
+        whole = (*around.source, (node.begin, node.end), around.ends)
+        if inner:
+            found = next((one for one in node.children if isinstance(one, Node) and one.name == inner), None)
+            if found is None or self.is_chosen(node):
+                return Point(whole, node.text)
+        else:
+            found = node
+        inside = self._atoms(found.children, around)
+        if not texts_in(inside):
+            return Point(whole)
+        return Container(((node.begin, found.content),), inside, ((found.content_end, node.end),))
+
+    def is_chosen(self, _: Node) -> bool:
+        """Whether the text of a container was chosen from a list, or comes from elsewhere."""
+        return False
+
+    def _with_fields(self, atoms: list[Atom]) -> list[Atom]:
+        """Return the atoms with each field that ends among them as one: a link around its text, others as they are."""
+        done: list[Atom] = []
+        begins: list[int] = []
+        for atom in atoms:
+            if isinstance(atom, Container):
+                done.append(atom._replace(inside=self._with_fields(atom.inside)))
+                continue
+            done.append(atom)
+            part = atom.field_part if isinstance(atom, Point) else ""
+            if part == "begin":
+                begins.append(len(done) - 1)
+            elif part == "end" and begins:
+                begin = begins.pop()
+                done[begin:] = [self._field(done[begin:])]
+        return done
+
+    def _field(self, atoms: list[Atom]) -> Atom:
+        parts = [one.field_part if isinstance(one, Point) else "" for one in atoms]
+        separate = parts.index("separate") if "separate" in parts else len(parts) - 1
+        code = "".join(parts[1:separate]).strip()
+        inside = atoms[separate + 1 : -1]
+        if code.upper().startswith("HYPERLINK") and inside:
+            return Container(source_of(atoms[: separate + 1]), inside, source_of(atoms[-1:]))
+        return Point(source_of(atoms), "".join(one.text for one in texts_in(inside)))
+
+    def draft(self) -> Draft:
+        """Return the draft of the part."""
+        translated = [place for place in self.places if place.fixed is None]
+        units = tuple(
+            Unit(encode(place.items), TextFormat.XLIFF, number) for number, place in enumerate(translated, start=1)
+        )
+        return Draft(units, lambda translations: self._write(units, translations))
+
+    def _write(self, units: Sequence[Unit], translations: Sequence[Translation]) -> Written:
+        answers = iter(zip(units, translations, strict=True))
+        slots: list[Slot] = []  # in order; those in a place are the last ones when its turn comes
+        notices: list[Notice] = []
+        for place in self.places:
+            if place.fixed is not None:
+                slots.append(Slot(place.begin, place.end, place.fixed))
+                continue
+            unit, translation = next(answers)
+            if text_of(unit, translation) == unit.text:
+                continue
+            try:
+                items = decode(translation.text, place.items)
+            except TagsLost:
+                notices.append(Notice(WarningKind.NOT_TRANSLATED, unit.line))
+                continue
+            first = len(slots)
+            while first and slots[first - 1].begin >= place.begin:
+                first -= 1
+            inner = _Filler(self.text, slots[first:])
+            slots[first:] = [Slot(place.begin, place.end, self._written(place, items, inner))]
+        return Written(_Filler(self.text, slots).between(0, len(self.text)), tuple(notices))
+
+    def _written(self, place: Place, items: Sequence[Item], inner: "_Filler") -> str:
+        if place.base is None:
+            text = escaped("".join(item for item in items if isinstance(item, str)))
+            return text.replace('"', "&quot;").replace("\n", "&#10;")
+        write, formats = self._words.write, [place.base]
+        written = [inner.of(source) for source in place.before]
+        for item in items:
+            if isinstance(item, str):
+                written.append(write(formats[-1], inner.of(formats[-1].source), item))
+                continue
+            atom = place.atoms[item.id]
+            if isinstance(atom, Text) and item.kind is TagKind.OPEN:
+                formats.append(atom.format)
+            elif isinstance(atom, Text) and item.kind is TagKind.POINT:
+                written.append(write(atom.format, inner.of(atom.format.source), atom.text))
+            elif isinstance(atom, Point):
+                written.append(inner.of(atom.source))
+            elif isinstance(atom, Container) and item.kind is TagKind.OPEN:
+                written.append(inner.of(atom.open))
+                formats.append(main_format(atom.inside))
+            else:
+                formats.pop()
+                written.append(inner.of(atom.close) if isinstance(atom, Container) else "")
+        return "".join((*written, *(inner.of(source) for source in place.after)))
+
+
+class _Filler:
+    """A text with some slots filled."""
+
+    def __init__(self, text: str, slots: Sequence[Slot]) -> None:
+        self._text = text
+        self._slots = slots
+
+    def of(self, source: Source) -> str:
+        return "".join(one if isinstance(one, str) else self.between(*one) for one in source)
+
+    def between(self, begin: int, end: int) -> str:
+        parts: list[str] = []
+        for slot in self._slots:
+            if begin <= slot.begin and slot.end <= end:
+                parts += self._text[begin : slot.begin], slot.text
+                begin = slot.end
+        return "".join((*parts, self._text[begin:end]))
+
+
+def labels_in(formulas: Iterable[str]) -> set[str]:
+    """Return the texts in quotes in formulas and rules, which know cells by them; lists are cut at commas, too."""
+    labels = set[str]()
+    for formula in formulas:
+        for quoted in _QUOTED.findall(unescape(formula)):
+            labels.update((quoted, *quoted.split(",")))
+    return labels

@@ -1,0 +1,123 @@
+"""Well-formed XML as a stream of tags and text with their places, with names that do not depend on prefixes.
+
+For files of many megabytes: nothing is kept but what a reader keeps.  `xml_tree` has whole files as trees.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from html import unescape
+from typing import NamedTuple, TypeAlias
+
+MAX_DEPTH = 256  # of elements in each other
+
+# The text is known to be well-formed (`package.require_plain_xml`), so that few rules tell its tokens apart.
+_TOKEN = re.compile(
+    r"""<(?P<end>/)?+ (?P<name>[^\s/<>!?]++) (?: [^<>"'/]++ | "[^"]*+" | '[^']*+' | /(?!>) )*+ (?P<empty>/)?+>
+    | <!--.*?--> | <\?.*?\?> | <!\[CDATA\[(?P<cdata>.*?)\]\]> | <![^>]*+> | (?P<text>[^<]++)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s"'<>/=]++)\s*+=\s*+(?:"(?P<value>[^"]*+)"|'(?P<other>[^']*+)')""")
+
+
+class Attribute(NamedTuple):
+    """An attribute of a tag; places are those of its value."""
+
+    begin: int
+    end: int
+    value: str  # without references
+
+
+class Tag(NamedTuple):
+    """A start tag, an end tag, or both in one."""
+
+    name: str  # with the prefix that NAMESPACES gives; an unknown namespace leaves it as it is, with a "?" before it
+    begin: int
+    end: int
+    is_start: bool
+    is_end: bool
+
+
+Piece: TypeAlias = Tag | str  # a tag, or text without references
+
+
+def pieces(text: str, namespaces: Mapping[str, str]) -> Iterator[Piece]:
+    """Yield tags and text in their order.
+
+    Args:
+        namespaces: the prefix to call each by.
+
+    Raises:
+        ValueError: elements are nested too deeply.
+    """
+    prefixes: dict[str, str] = {}
+    names: dict[str, str] = {}  # as they are written -> as they are called
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        written = match["name"]
+        if written is None:
+            if match["text"] is not None:
+                yield unescape(match["text"]) if "&" in match["text"] else match["text"]
+            elif match["cdata"] is not None:
+                yield match["cdata"]
+            continue
+        if not match["end"] and "xmlns" in match[0]:
+            for name, attribute in attributes(text, match.start(), match.end()).items():
+                if name.startswith("xmlns"):
+                    prefixes[name[len("xmlns:") :]] = namespaces.get(attribute.value, "?")
+            names.clear()
+        called = names.get(written)
+        if called is None:
+            prefix, _, local = written.rpartition(":")
+            called = names[written] = f"{prefixes.get(prefix, '?')}:{local}"
+        depth += 1 if not match["end"] else -1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"elements are nested more than {MAX_DEPTH} deep")
+        yield Tag(called, *match.span(), not match["end"], bool(match["end"] or match["empty"]))
+        depth -= bool(match["empty"])
+
+
+def attributes(text: str, begin: int, end: int) -> dict[str, Attribute]:
+    """Return the attributes of the start tag there, by their names as they are written."""
+    found: dict[str, Attribute] = {}
+    for match in _ATTRIBUTE.finditer(text, begin, end):
+        group = "value" if match["value"] is not None else "other"
+        found[match["name"]] = Attribute(match.start(group), match.end(group), unescape(match[group]))
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """An element with all that is in it; places are code points of the text."""
+
+    name: str
+    begin: int
+    content: int
+    content_end: int
+    end: int
+    children: list["Node | str"] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All text in it."""
+        return "".join(child if isinstance(child, str) else child.text for child in self.children)
+
+
+def node_of(tag: Tag, rest: Iterator[Piece]) -> Node:
+    """Return the element that begins with this tag, and take what is in it from the rest."""
+    root = Node(tag.name, tag.begin, tag.end, tag.end, tag.end)
+    around = [] if tag.is_end else [root]
+    while around:
+        piece = next(rest)
+        parent = around[-1]
+        if isinstance(piece, str):
+            parent.children.append(piece)
+        elif piece.is_start:
+            child = Node(piece.name, piece.begin, piece.end, piece.end, piece.end)
+            parent.children.append(child)
+            if not piece.is_end:
+                around.append(child)
+        else:
+            parent.content_end, parent.end = piece.begin, piece.end
+            around.pop()
+    return root
