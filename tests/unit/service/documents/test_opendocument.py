@@ -10,13 +10,10 @@ _PARENTS = {"T4": "Source_20_Text", "P1": "Preformatted_20_Text"}
 STYLES = "".join(
     [
         *(
-            f'<style:style style:name="{name}"><style:text-properties {look}/></style:style>'
-            for name, look in _LOOKS.items()
+            f'<style:style style:name="{name}"><style:text-properties {one}/></style:style>'
+            for name, one in _LOOKS.items()
         ),
-        *(
-            f'<style:style style:name="{name}" style:parent-style-name="{parent}"/>'
-            for name, parent in _PARENTS.items()
-        ),
+        *(f'<style:style style:name="{name}" style:parent-style-name="{one}"/>' for name, one in _PARENTS.items()),
     ]
 )
 
