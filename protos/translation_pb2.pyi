@@ -359,7 +359,7 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size", "has_shortlist", "has_scorer", "languages")
+    __slots__ = ("name", "version", "source_language", "target_language", "precision", "device", "default_options", "max_source_tokens", "max_beam_size", "has_shortlist", "has_scorer", "languages", "runtime", "runtime_detail")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -372,6 +372,8 @@ class Model(_message.Message):
     HAS_SHORTLIST_FIELD_NUMBER: _ClassVar[int]
     HAS_SCORER_FIELD_NUMBER: _ClassVar[int]
     LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_DETAIL_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     source_language: str
@@ -384,7 +386,9 @@ class Model(_message.Message):
     has_shortlist: bool
     has_scorer: bool
     languages: _containers.RepeatedCompositeFieldContainer[ModelLanguage]
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., has_shortlist: _Optional[bool] = ..., has_scorer: _Optional[bool] = ..., languages: _Optional[_Iterable[_Union[ModelLanguage, _Mapping]]] = ...) -> None: ...
+    runtime: str
+    runtime_detail: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., precision: _Optional[str] = ..., device: _Optional[str] = ..., default_options: _Optional[_Union[TranslateOptions, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., has_shortlist: _Optional[bool] = ..., has_scorer: _Optional[bool] = ..., languages: _Optional[_Iterable[_Union[ModelLanguage, _Mapping]]] = ..., runtime: _Optional[str] = ..., runtime_detail: _Optional[str] = ...) -> None: ...
 
 class ModelLanguage(_message.Message):
     __slots__ = ("bcp47", "flores", "iso639_3", "is_source", "is_target")

@@ -136,14 +136,15 @@ class EngineConfig:
     # Directory of the model that serves, alone, or name of an included one, like en-de; None: all included models.
     bundle: BundlePath = None
     device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
-    # On a CPU.  onnxruntime: the bundle's graphs; native: the engine in C++, about twice as fast, whose int8 rounds
-    # otherwise; auto: native where it is built and knows the model, else onnxruntime.
-    runtime: Literal["auto", "native", "onnxruntime"] = "onnxruntime"
+    # On a CPU.  native: the engine in C++, about twice as fast; onnxruntime: the bundle's graphs; auto: native where it
+    # is built and knows the model, else onnxruntime.  Their int8 rounds differently, which can change a word.
+    runtime: Literal["auto", "native", "onnxruntime"] = "auto"
     cuda_graphs: bool = True  # on a GPU: record the decoder step of each shape and replay it, in one launch
     precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
-    # None: one for each allowed CPU up to 16, or what `threads` leaves room for; one on a GPU.
+    # None: one for each allowed CPU up to 64, or 16 in ONNX Runtime, or what `threads` leaves room for; one on a GPU.
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # engine processes of each model
-    threads: Annotated[int, Ge(1), Le(256)] | None = None  # of each engine; None: allowed CPUs / num_engines
+    # Of each engine; None: 1 in the native engine, in ONNX Runtime allowed CPUs / num_engines.
+    threads: Annotated[int, Ge(1), Le(256)] | None = None
     # On a CPU, several engines of one model map one copy of its weights, kept in the temporary directory.
     # Where that cannot be, each has its own, and `engine_warning` in the log says why.
     shared_weights: bool = True

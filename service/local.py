@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from model.bundle import Bundle
 from service.config import LimitsConfig
 from service.engine.job import FailureKind, Job, JobResult, Outcome
+from service.engine.spec import Runtime
 from service.errors import InternalError
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.registry.bundle_check import load_tokenizer
@@ -24,6 +25,7 @@ from service.translation.text_work import translate_text
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
+    from service.engine.runner import Runner
 
 # Texts that are read ahead and sorted by length, so that sentences that are encoded together need little padding.  A
 # thousand sentences keep the largest batch busy many times over.
@@ -81,23 +83,33 @@ class LocalTranslator:
         precision: str | None = None,
         threads: int | None = None,
         window: int = DEFAULT_WINDOW,
+        runtime: Runtime = "auto",
     ) -> Self:
         """Load a bundle and check it, which takes about a second; raises ValueError if the bundle cannot be used.
 
         Args:
             precision: "int8" or "fp32"; None for the best that the bundle has.
-            threads: of the model's arithmetic; None for all CPUs that this process may use.
+            threads: of the model's arithmetic; None for one in the native engine, and in ONNX Runtime for all CPUs that
+                this process may use.
+            runtime: what computes, as `engine.runtime` of a server.
         """
+        from service.engine.cpu.native.choice import choose_runtime
+        from service.engine.cpu.native.runner import NativeRunner
         from service.engine.cpu.runner import CpuRunner
         from service.engine.loop import EngineLoop
 
         bundle = Bundle.load(directory)
-        info = describe(bundle, precision)
+        choice = choose_runtime(runtime, bundle, precision, threads or 1)
+        info = replace(describe(bundle, precision), runtime=choice.runtime, runtime_detail=choice.detail)
         max_characters = LimitsConfig().max_characters
         codec = TextCodec(
             load_tokenizer(bundle), max_characters=max_characters, max_source_tokens=info.max_source_tokens
         )
-        runner = CpuRunner(bundle, precision=precision, num_threads=threads or available_threads())
+        runner: Runner
+        if choice.runtime == "native":
+            runner = NativeRunner(bundle, precision=precision)
+        else:
+            runner = CpuRunner(bundle, precision=precision, num_threads=threads or available_threads())
         return cls(codec, EngineLoop(runner), info, window=window)
 
     def require(self, *, model: str | None = None, source_language: str = "", target_language: str = "") -> None:

@@ -258,6 +258,10 @@ class ModelInfo:
     reliable_source_tokens: int | None = None  # longer sentences are better cut; None: not known, or not sent
     has_scorer: bool = False  # whether it scores and aligns given translations
     has_head_weights: bool = False  # whether it shows what each attention head looks at; a client is not told
+    runtime: str = ""  # what computes: "native" or "onnxruntime"; empty: the server does not say
+    runtime_detail: str = (
+        ""  # of "native" its instruction set; of "onnxruntime" on a CPU why the native engine does not
+    )
     languages: tuple[Language, ...] = ()  # of a model of several; the two above are those of a request that names none
 
     @property

@@ -183,16 +183,16 @@ def check_instructions(flags: frozenset[str]) -> Finding:
 
 
 def check_native_engine(setting: str) -> Finding:
-    """Check that the native engine can run here, if `engine.runtime` asks for it."""
+    """Check that the native engine can run here, unless `engine.runtime` asks for ONNX Runtime."""
     problem = library_problem()
     if setting == "onnxruntime":
         detail = (
-            f"there is none: {problem}" if problem else f"built for {instruction_set()}; engine.runtime has it serve"
+            f"there is none: {problem}" if problem else f"has {instruction_set()}; engine.runtime keeps it from serving"
         )
         return Finding(Level.PASS, "native engine", detail)
     if problem:
         level = Level.FAIL if setting == "native" else Level.WARN
-        return Finding(level, "native engine", f"there is none, ONNX Runtime is left: {problem}")
+        return Finding(level, "native engine", f"there is none; ONNX Runtime is about half as fast: {problem}")
     return Finding(Level.PASS, "native engine", f"serves, with {instruction_set()} instructions")
 
 
@@ -252,7 +252,10 @@ def check_model(directory: Path, precision: str | None) -> Finding:
     limit = min(_TEST_MAX_TOKENS, translator.info.default_options.max_target_tokens or _TEST_MAX_TOKENS)
     sentence = _TEST_SENTENCES.get(translator.info.source_language.lower(), _TEST_SENTENCE)
     (translation,) = translator.translate_all([sentence], TranslateOptions(max_target_tokens=limit))
-    detail = f"{translator.info.precision}: {sentence!r} -> {shorten(translation.text, 80)!r}"
+    info = translator.info
+    detail = (
+        f"{info.precision} in {info.runtime} ({info.runtime_detail}): {sentence!r} -> {shorten(translation.text, 80)!r}"
+    )
     if translation.hypotheses[0].finish_reason is FinishReason.LENGTH:
         return Finding(Level.WARN, "model", f"{detail}, without an end: is it trained?")
     return Finding(Level.PASS, "model", detail)

@@ -33,6 +33,7 @@ from service.client import Client
 from service.config import EngineConfig, ServerConfig, TelemetryConfig
 from service.errors import FailedPrecondition
 from service.parent_process import bound
+from service.records import ModelInfo
 from service.registry.model_info import describe
 
 app = typer.Typer(name="models", invoke_without_command=True, rich_markup_mode=None)
@@ -71,14 +72,17 @@ def models(
     if as_json:
         typer.echo(json.dumps([asdict(info) for info in infos], indent=2))
         return
-    rows = [("MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "BEAM")]
+    rows = [("MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "RUNTIME", "BEAM")]
     for info in infos:
         languages = (_shown(info.source_languages), _shown(info.target_languages))
         beam = str(info.default_options.beam_size)
-        rows.append((info.name, info.version, *languages, info.precision, info.device, beam))
+        rows.append((info.name, info.version, *languages, info.precision, info.device, _runtime(info), beam))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for info in infos:
+        if info.runtime == "onnxruntime" and info.runtime_detail:
+            typer.echo(f"{info.name} runs in ONNX Runtime: {info.runtime_detail}")
 
 
 @app.command(epilog=EPILOG_OF_ADD, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -140,6 +144,10 @@ async def _try(bundle: Path) -> None:
         await parts.reloader.load()
     finally:
         await parts.close()
+
+
+def _runtime(info: ModelInfo) -> str:
+    return f"{info.runtime} {info.runtime_detail}" if info.runtime == "native" else info.runtime
 
 
 def _shown(languages: Sequence[str]) -> str:

@@ -142,17 +142,16 @@ def create_runner(spec: EngineSpec) -> "Runner":
         from service.engine.cuda.runner import CudaRunner  # noqa: PLC0415 - see the module's docstring
 
         return CudaRunner.open(spec)
-    if spec.runtime != "onnxruntime":
-        from service.engine.cpu.native.choice import native_problem  # noqa: PLC0415 - see the module's docstring
+    from service.engine.cpu.native.choice import choose_runtime  # noqa: PLC0415 - see the module's docstring
 
-        bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-        problem = native_problem(bundle, spec.precision, spec.num_threads)
-        if not problem:
-            from service.engine.cpu.native.runner import NativeRunner  # noqa: PLC0415 - see the module's docstring
+    bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
+    runtime, reason = choose_runtime(spec.runtime, bundle, spec.precision, spec.num_threads)
+    if runtime == "native":
+        from service.engine.cpu.native.runner import NativeRunner  # noqa: PLC0415 - see the module's docstring
 
-            return NativeRunner(bundle, precision=spec.precision, prepared_dir=spec.prepared_dir)
-        if spec.runtime == "native":
-            raise BundleError(f"{spec.bundle_dir}: engine.runtime is native, which cannot serve this model: {problem}")
+        return NativeRunner(bundle, precision=spec.precision, prepared_dir=spec.prepared_dir)
+    if spec.runtime == "native":
+        raise BundleError(f"{spec.bundle_dir}: engine.runtime is native: {reason}")
     from service.engine.cpu.runner import CpuRunner  # noqa: PLC0415 - see the module's docstring
 
     return CpuRunner.open(spec)

@@ -17,7 +17,7 @@ class EngineSpec:
 
     bundle_dir: Path
     device: Device = "cpu"
-    runtime: Runtime = "onnxruntime"
+    runtime: Runtime = "auto"
     cuda_graphs: bool = True  # on a GPU: record the step of each shape and replay it
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator

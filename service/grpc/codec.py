@@ -317,6 +317,8 @@ def decode_models(message: pb.ListModelsResponse) -> list[ModelInfo]:
             max_beam_size=model.max_beam_size,
             has_shortlist=model.has_shortlist,
             has_scorer=model.has_scorer,
+            runtime=model.runtime,
+            runtime_detail=model.runtime_detail,
             languages=_decode_languages(model),
         )
         for model in message.models

@@ -56,7 +56,7 @@ class OpenInferenceServicer:
         return pb.ModelMetadataResponse(
             name=info.name,
             versions=[info.version],
-            platform=f"onnxruntime_{info.device}",
+            platform=f"{info.runtime}_{info.device}",
             inputs=[tensor(name=_INPUT, datatype=_BYTES, shape=[-1])],
             outputs=[tensor(name=_OUTPUT, datatype=_BYTES, shape=[-1])],
         )

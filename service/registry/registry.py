@@ -145,7 +145,7 @@ class Registry:
         )
         self.catalogue.replace(self._serving.values())
         of_model = self._metrics.model(info.name)
-        of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
+        of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device, runtime=info.runtime)
         for gauge, read in _GAUGES.items():
             of_model.watch(gauge, partial(self._sum, info.name, read))
         event = "model_loaded" if host.is_loaded else "model_known"
@@ -158,7 +158,9 @@ class Registry:
         self.catalogue.replace(self._serving.values())
         host.state = HostState.DRAINING
         info = host.info
-        self._metrics.model(info.name).unloaded(version=info.version, sha256_12=host.sha256_12, provider=info.device)
+        self._metrics.model(info.name).unloaded(
+            version=info.version, sha256_12=host.sha256_12, provider=info.device, runtime=info.runtime
+        )
         self._leaving[host] = asyncio.create_task(self._end(host))
         return self._changed(info.name, info.version, Result.RETIRED)
 

@@ -14,10 +14,9 @@ from model.bundle import Bundle
 from service import http
 from service.call import Call
 from service.config import EngineConfig, ListenConfig, ServerConfig
-from service.engine.cpu.native.choice import native_problem
-from service.engine.cpu.native.library import instruction_set
+from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
-from service.engine.spec import Device, EngineSpec
+from service.engine.spec import Device, EngineSpec, Runtime
 from service.engines.dispatcher import DispatchConfig, Dispatcher
 from service.errors import Wait
 from service.grpc import google_servicer, open_inference_servicer, servicer, stream_servicer
@@ -35,7 +34,8 @@ from service.threads import available_threads
 
 TOKENIZER_THREADS = 2
 _CPUS_PER_EDGE, _MAX_DEFAULT_EDGES = 8, 4
-_MAX_DEFAULT_ENGINES = 16  # each engine has caches and buffers of its own
+# Each engine has caches and buffers of its own.  Native ones have one thread, so that every CPU wants its own.
+_MAX_DEFAULT_ENGINES, _MAX_DEFAULT_NATIVE_ENGINES = 16, 64
 _IDLE_HEARTBEAT_S = 1.0
 _HEARTBEATS_PER_SILENCE = 8  # within the time that an engine may be silent
 
@@ -79,18 +79,12 @@ def make_host(
     choice = device_for(bundle, asked)
     if choice.reason:
         get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
-    spec = engine_spec(bundle, config, choice.device)
-    if choice.device == "cpu" and spec.runtime != "onnxruntime":
-        problem = native_problem(bundle, spec.precision, spec.num_threads)
-        instructions = "" if problem else instruction_set()
-        runtime = "onnxruntime" if problem else "native"
-        get_logger().info(
-            "engine_runtime", model=bundle.manifest.name, runtime=runtime, instructions=instructions, reason=problem
-        )
+    runtime = runtime_for(bundle, config.engine, choice.device)
+    get_logger().info("engine_runtime", model=bundle.manifest.name, runtime=runtime.runtime, detail=runtime.detail)
     dispatcher = Dispatcher(
-        spec,
+        engine_spec(bundle, config, choice.device),
         DispatchConfig(
-            num_engines=num_engines(config.engine, choice.device),
+            num_engines=num_engines(config.engine, choice.device, runtime.runtime),
             start_timeout_s=config.lifecycle.start_timeout_s,
             heartbeat_timeout_s=config.lifecycle.engine_silence_s,
             batch_aging_s=config.limits.batch_aging_s,
@@ -98,13 +92,22 @@ def make_host(
         observer=metrics.model(bundle.manifest.name),
     )
     info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
+    info = replace(info, runtime=runtime.runtime, runtime_detail=runtime.detail)
     return ModelHost(candidate, bundle, info, dispatcher, config, wait_of, residents, cache)
+
+
+def runtime_for(bundle: Bundle, config: EngineConfig, device: Device) -> RuntimeChoice:
+    """Return what computes this bundle's model."""
+    if device == "cuda":
+        return RuntimeChoice("onnxruntime", "")
+    return choose_runtime(config.runtime, bundle, config.precision, config.threads or 1)
 
 
 def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") -> EngineSpec:
     """Return what an engine of this bundle is told; settings that are None leave the engine's own defaults."""
     engine = config.engine
-    engines = num_engines(engine, device)
+    runtime = runtime_for(bundle, engine, device).runtime
+    engines = num_engines(engine, device, runtime)
     usual = SchedulerConfig() if device == "cpu" else GPU_BUDGETS
     return EngineSpec(
         bundle_dir=bundle.directory,
@@ -114,7 +117,7 @@ def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") ->
         runtime=engine.runtime,
         cuda_graphs=engine.cuda_graphs,
         precision=engine.precision,
-        num_threads=engine.threads or max(1, available_threads() // engines),
+        num_threads=engine.threads or (1 if runtime == "native" else max(1, available_threads() // engines)),
         # With limited memory engines come one by one, and to prepare the graphs takes as long as to start an engine.
         shared_weights=engine.shared_weights
         and device == "cpu"
@@ -126,7 +129,7 @@ def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") ->
     )
 
 
-def num_engines(config: EngineConfig, device: Device = "cpu") -> int:
+def num_engines(config: EngineConfig, device: Device = "cpu", runtime: Runtime = "onnxruntime") -> int:
     """Return how many engine processes a model has: by default one per thread on a CPU, and one on a GPU.
 
     Engines of one thread do more together than one engine of many threads.  A second engine on a GPU would share its
@@ -136,7 +139,8 @@ def num_engines(config: EngineConfig, device: Device = "cpu") -> int:
         return config.num_engines
     if device == "cuda":
         return 1
-    return min(_MAX_DEFAULT_ENGINES, max(1, available_threads() // (config.threads or 1)))
+    most = _MAX_DEFAULT_NATIVE_ENGINES if runtime == "native" else _MAX_DEFAULT_ENGINES
+    return min(most, max(1, available_threads() // (config.threads or 1)))
 
 
 def num_edges(config: ListenConfig) -> int:

@@ -254,7 +254,7 @@ class Families:
         self.model_info = self._gauge(
             "model_info",
             "1 for each loaded version of a model.",
-            *("model", "version", "sha256_12", "provider"),
+            *("model", "version", "sha256_12", "provider", "runtime"),
             query="count(count(dragoman_model_info) by (model, sha256_12)) by (model) > 1",
             is_amount=False,
         )

@@ -179,7 +179,7 @@ class ModelMetrics:
         self._model = model
         self._families = families
         self._methods = methods
-        self._versions: set[tuple[str, str, str]] = set()  # that answer
+        self._versions: set[tuple[str, str, str, str]] = set()  # that answer
         self._queue_duration = cache(self._queue_duration_of)
         # Series that each call or each report of an engine counts in: looked up once.
         self._stage_duration = {stage: families.stage_duration.labels(stage) for stage in STAGES}
@@ -259,16 +259,18 @@ class ModelMetrics:
     def changed(self, result: str) -> None:
         self._families.model_reload.labels(self._model, _one_of(CHANGES, result)).inc()
 
-    def loaded(self, *, version: str, sha256_12: str, provider: str) -> None:
+    def loaded(self, *, version: str, sha256_12: str, provider: str, runtime: str) -> None:
         """Note a version that answers from now on."""
-        self._versions.add((version, sha256_12, provider))
-        self._families.model_info.labels(self._model, version, sha256_12, provider).set(1)
+        labels = version, sha256_12, provider, runtime
+        self._versions.add(labels)
+        self._families.model_info.labels(self._model, *labels).set(1)
         self._families.model_loaded_timestamp.labels(self._model).set(time.time())
 
-    def unloaded(self, *, version: str, sha256_12: str, provider: str) -> None:
+    def unloaded(self, *, version: str, sha256_12: str, provider: str, runtime: str) -> None:
         """Note a version that answers no more."""
-        self._versions.discard((version, sha256_12, provider))
-        self._families.model_info.remove(self._model, version, sha256_12, provider)
+        labels = version, sha256_12, provider, runtime
+        self._versions.discard(labels)
+        self._families.model_info.remove(self._model, *labels)
         if not self._versions:
             self._families.model_loaded_timestamp.remove(self._model)
 

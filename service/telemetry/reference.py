@@ -68,7 +68,8 @@ LABELS: dict[str, str] = {
     "result": ", ".join(f"`{name}`" for name in CHANGES),
     "version": "of the server (`dragoman_build_info`), or of the model",
     "sha256_12": "first twelve digits of the SHA-256 of the bundle's manifest",
-    "provider": f"what computes: {', '.join(f'`{name}`' for name in get_args(Device))}",
+    "provider": f"where it runs: {', '.join(f'`{name}`' for name in get_args(Device))}",
+    "runtime": "what computes: `native` or `onnxruntime`; ListModels says why",
 }
 
 

@@ -111,7 +111,7 @@ def main(
     size: Annotated[list[int] | None, typer.Option(min=1, help="Sentences of a closed batch.")] = None,
     shortlist: Annotated[list[str] | None, typer.Option(help=f"Who has one: {', '.join(SHORTLISTS)}.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda: both sides on a GPU in half precision.")] = "cpu",
-    runtime: Annotated[Runtime, typer.Option(help="Of our side on a CPU.")] = "onnxruntime",
+    runtime: Annotated[Runtime, typer.Option(help="Of our side on a CPU.")] = "auto",
     cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each side; default: all available.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of each engine or batch; default: the best.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="Of a closed batch, each with other sentences.")] = 7,

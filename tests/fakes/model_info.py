@@ -28,4 +28,6 @@ def model_info(
         default_options=default_options,
         max_source_tokens=max_source_tokens,
         max_beam_size=16,
+        runtime="native",
+        runtime_detail="avx2",
     )

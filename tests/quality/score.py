@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
 from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
+from service.engine.spec import Runtime
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 
@@ -70,10 +71,10 @@ def pairs_of(directory: Path) -> OwnPairs:
     return OwnPairs.of(manifest.source_language, manifest.target_language)
 
 
-def chrf_of(directory: Path, options: TranslateOptions | None = None) -> float:
+def chrf_of(directory: Path, options: TranslateOptions | None = None, runtime: Runtime = "onnxruntime") -> float:
     """What a bundle reaches on them, translated as `dragoman translate --bundle` does."""
     pairs = pairs_of(directory)
-    translator = LocalTranslator.open(directory, threads=1)
+    translator = LocalTranslator.open(directory, threads=1, runtime=runtime)
     return pairs.chrf([translation.text for translation in translator.translate_all(pairs.sources, options)])
 
 

@@ -8,12 +8,16 @@ import pytest
 
 from model.bundle import default_bundle_dir
 from service.records import TranslateOptions
+from tests.fakes.native_engine import needs_native_engine
 from tests.quality.score import CARD_NAME, SEARCHES, card_value, chrf_of, pairs_of, shipped_bundles
 
 # Another processor may decide a near-tie otherwise.  The fp32 graphs of the same weights differ in more than that, and
 # are 0.3 away: `python -m export model/pretrained/en-de OUT --precision fp32`, `score.py --bundle OUT`.  Greedy
 # search, the least of the faults below, costs 1.3.
 MAX_LOSS = 0.5
+# The native engine's int8 rounds differently.  Over draws of the 300 sentences the difference of the two engines has a
+# standard deviation of 0.26, so that an instruction set of it can be this far away by chance.
+MAX_LOSS_NATIVE = 0.8
 # More than that is no near-tie but another model, whose card and defaults nobody has looked at.
 MAX_GAIN = 1.0
 
@@ -28,12 +32,16 @@ def test_the_set_is_large_varied_and_has_no_sentence_twice():
     assert not [text for text in [*pairs.sources, *pairs.references] if text != text.strip() or not text]
 
 
+@pytest.mark.parametrize(
+    ("runtime", "max_loss"),
+    [("onnxruntime", MAX_LOSS), pytest.param("native", MAX_LOSS_NATIVE, marks=needs_native_engine)],
+)
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("directory", shipped_bundles(), ids=lambda directory: directory.name)
-def test_a_shipped_bundle_is_as_good_as_its_card_says(directory, search):
+def test_a_shipped_bundle_is_as_good_as_its_card_says(directory, search, runtime, max_loss):
     said = card_value((directory / CARD_NAME).read_text("utf-8"), search)
 
-    assert said - MAX_LOSS <= chrf_of(directory, SEARCHES[search]) <= said + MAX_GAIN
+    assert said - max_loss <= chrf_of(directory, SEARCHES[search], runtime) <= said + MAX_GAIN
 
 
 @pytest.mark.parametrize(

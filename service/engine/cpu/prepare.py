@@ -20,7 +20,7 @@ from typing import BinaryIO
 from model.bundle import Bundle
 from protos.graph_weights_pb2 import GraphFile, Tensor
 from service.engine.cpu.instructions import cpu_flags
-from service.engine.cpu.native.choice import native_problem
+from service.engine.cpu.native.choice import choose_runtime
 from service.engine.cpu.native.library import PACKED_NAME
 from service.engine.cpu.native.pack import write_packed
 from service.engine.cpu.session import load_shortlist, new_session, session_options
@@ -60,11 +60,11 @@ def main() -> None:
     assert spec.prepared_dir is not None
     try:
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-        if spec.runtime == "onnxruntime" or native_problem(bundle, spec.precision, spec.num_threads):
-            prepare_graphs(bundle, spec.precision, spec.prepared_dir)
-        else:
+        if choose_runtime(spec.runtime, bundle, spec.precision, spec.num_threads).runtime == "native":
             with (spec.prepared_dir / PACKED_NAME).open("xb+") as out:
                 write_packed(bundle, spec.precision, out)
+        else:
+            prepare_graphs(bundle, spec.precision, spec.prepared_dir)
     except Exception as error:  # noqa: BLE001 - whatever it is, the core logs it
         sys.exit(f"{type(error).__name__}: {error}")
 

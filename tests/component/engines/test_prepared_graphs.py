@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from model.bundle import default_bundle_dir
-from service.engine.cpu.native.choice import library_problem
 from service.engine.cpu.native.library import PACKED_NAME
 from service.engine.spec import EngineSpec
 from service.engines.prepared_graphs import PreparedGraphs
+from tests.fakes.native_engine import needs_native_engine
 
 SPEC = EngineSpec(bundle_dir=default_bundle_dir(), shared_weights=True, runtime="onnxruntime")
 
@@ -62,7 +62,7 @@ async def test_graphs_lie_in_a_private_directory_until_they_are_removed(temporar
     assert list(temporary.iterdir()) == [directory_of(others)]
 
 
-@pytest.mark.skipif(bool(library_problem()), reason="there is no native engine")
+@needs_native_engine
 async def test_of_a_model_that_the_native_engine_serves_the_packed_weights_lie_there_and_no_graphs():
     graphs = PreparedGraphs(replace(SPEC, runtime="auto"))
 

@@ -14,7 +14,9 @@ import pytest
 
 from model.bundle import default_bundle_dir
 from service.config import EngineConfig, ModelsConfig, ServerConfig
+from service.engine.spec import Runtime
 from service.server.model_hosting import ModelParts
+from tests.fakes.native_engine import needs_native_engine
 
 GOOD = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
 HUGE_PIECE = b"\x0a\x90\xa7\x12\x0a\x88\xa7\x12" + b"a" * 300_000 + b"\x15\x00\x00\x00\x00"
@@ -35,14 +37,15 @@ def seal(bundle: Path, **changes: object) -> None:
     (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 
-async def load(bundle: Path, *, self_test: bool = True) -> None:
+async def load(bundle: Path, runtime: Runtime = "auto", *, self_test: bool = True) -> None:
     """Load it as a server does, and end.
 
     Raises:
         Exception: what the server would say.
     """
     settings = ModelsConfig(self_test=self_test)
-    running = ModelParts(ServerConfig(engine=EngineConfig(bundle=bundle, num_engines=1, threads=1), models=settings))
+    engine = EngineConfig(bundle=bundle, num_engines=1, threads=1, runtime=runtime)
+    running = ModelParts(ServerConfig(engine=engine, models=settings))
     try:
         await running.reloader.prepare()
         await running.reloader.load()
@@ -75,12 +78,12 @@ async def test_bundle_as_it_was_committed_is_fine(bundle):
     await load(bundle)
 
 
-async def assert_refused(bundle: Path, spoil: Callable[[Path], object], reason: str) -> None:
+async def assert_refused(bundle: Path, spoil: Callable[[Path], object], reason: str, runtime: Runtime = "auto") -> None:
     spoil(bundle)
     seal(bundle)
 
     with pytest.raises(Exception, match=reason):
-        await load(bundle)
+        await load(bundle, runtime)
 
 
 DOES_NOT_RUN = "did not start: RuntimeError: the model does not run"
@@ -97,7 +100,21 @@ DOES_NOT_RUN = "did not start: RuntimeError: the model does not run"
     ],
 )
 async def test_graph_that_cannot_be_is_refused_with_its_file(bundle, spoil, reason):
-    await assert_refused(bundle, spoil, reason)
+    await assert_refused(bundle, spoil, reason, "onnxruntime")
+
+
+@needs_native_engine
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        pytest.param(write("fp32/encoder.onnx", NOISE), "fp32/encoder.onnx is no graph", id="noise"),
+        pytest.param(write("fp32/decoder_step.onnx", b""), "fp32/decoder_step.onnx has no weights", id="empty"),
+        pytest.param(shorten_weights, r"weights.data ends before \w+", id="short weights"),
+        pytest.param(change_config, r"key_value.bias has shape \(64,\), \(128,\) is needed", id="layers"),
+    ],
+)
+async def test_weights_that_are_not_there_are_refused_with_their_file_by_the_native_engine(bundle, spoil, reason):
+    await assert_refused(bundle, spoil, reason, "native")
 
 
 @pytest.mark.parametrize(

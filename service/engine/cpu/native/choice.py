@@ -1,10 +1,29 @@
-"""Whether the native engine can serve a model on this machine.  Imports no NumPy: the core asks, too."""
+"""What computes a model on this machine's CPU.  Imports no NumPy: the core asks, too."""
+
+from typing import NamedTuple
 
 from model.bundle import Bundle
 from model.config import Architecture
 from service.engine.cpu.native.library import PLAIN, LibraryError, instruction_set
+from service.engine.spec import Runtime
 
 PANEL = 16  # outputs whose weights lie together, and the multiple of every width
+
+
+class RuntimeChoice(NamedTuple):
+    """What computes, and why."""
+
+    runtime: Runtime  # never "auto"
+    detail: str  # of the native engine its instruction set; of ONNX Runtime why that serves
+
+
+def choose_runtime(asked: Runtime, bundle: Bundle, precision: str | None, num_threads: int = 1) -> RuntimeChoice:
+    """Return the native engine unless the settings or something here stand against it."""
+    if asked == "onnxruntime":
+        return RuntimeChoice("onnxruntime", "engine.runtime asks for it")
+    if problem := native_problem(bundle, precision, num_threads):
+        return RuntimeChoice("onnxruntime", f"the native engine, which is about twice as fast, cannot serve: {problem}")
+    return RuntimeChoice("native", instruction_set())
 
 
 def unsupported(bundle: Bundle, precision: str | None = None) -> str:

@@ -47,7 +47,9 @@ def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO) -> None:
         packer = _Packer(bundle.manifest.config, _weights(bundle, bundle.variant(precision)))
         packer.keeps_floats = not any(name.endswith(".int8") for name in packer.weights)
         packer.add_all()
-    except (KeyError, ValueError) as error:
+    except KeyError as error:
+        raise BundleError(f"{bundle.directory}: the graphs lack {error} of the manifest's model") from error
+    except ValueError as error:
         raise BundleError(f"{bundle.directory}: the graphs are not of the manifest's model: {error}") from error
     packer.write(out)
     out.seek(0)
@@ -62,7 +64,13 @@ def _weights(bundle: Bundle, variant: Variant) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for name in (variant.encoder, variant.decoder_step):
         path = bundle.path(name)
-        for tensor in GraphFile.FromString(path.read_bytes()).graph.initializer:
+        try:
+            tensors = GraphFile.FromString(path.read_bytes()).graph.initializer
+        except Exception as error:  # protobuf's own, which the engine knows nothing of
+            raise ValueError(f"{name} is no graph") from error
+        if not tensors:
+            raise ValueError(f"{name} has no weights")
+        for tensor in tensors:
             found[tensor.name] = _array(tensor, path.parent)
     return found
 
@@ -74,7 +82,10 @@ def _array(tensor: Tensor, directory: Path) -> Array:
         return np.frombuffer(tensor.raw_data, dtype).reshape(shape)
     if Path(place["location"]).name != place["location"]:
         raise ValueError(f"{tensor.name} lies in {place['location']!r}, outside the graph's directory")
-    return np.memmap(directory / place["location"], dtype, "r", int(place.get("offset", 0)), shape)
+    try:
+        return np.memmap(directory / place["location"], dtype, "r", int(place.get("offset", 0)), shape)
+    except ValueError as error:
+        raise ValueError(f"{place['location']} ends before {tensor.name}") from error
 
 
 @dataclass

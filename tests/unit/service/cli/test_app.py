@@ -50,7 +50,7 @@ async def test_models_are_shown_as_a_table_or_as_json(server):
     rows = json.loads((await run_against(server, "models", "--json")).stdout)
 
     heading, row = table.stdout.splitlines()
-    assert heading.split() == ["MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "BEAM"]
+    assert heading.split() == ["MODEL", "VERSION", "FROM", "TO", "PRECISION", "DEVICE", "RUNTIME", "BEAM"]
     assert row.startswith("loud ")
     assert heading.index("BEAM") == row.index("4")
     assert (rows[0]["name"], rows[0]["default_options"]["beam_size"]) == ("loud", 4)

@@ -132,7 +132,11 @@ def test_the_command_fails_only_for_failures_and_prints_one_line_a_finding(monke
 def test_a_model_whose_sentence_never_ends_is_a_warning(monkeypatch, reason, level):
     class OneAnswer:
         info = SimpleNamespace(
-            precision="int8", source_language="de", default_options=TranslateOptions(max_target_tokens=20)
+            precision="int8",
+            source_language="de",
+            default_options=TranslateOptions(max_target_tokens=20),
+            runtime="native",
+            runtime_detail="avx2",
         )
 
         def translate_all(self, texts: list[str], options: TranslateOptions) -> list[Translation]:

@@ -104,7 +104,7 @@ async def test_gauges_of_a_model_are_of_all_its_versions_together():
 
     for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows", "engines", "engines_missing"):
         assert f'dragoman_{gauge}{{model="a"}} 5.0' in page
-    assert 'dragoman_model_info{model="a",provider="cpu",sha256_12="sha2",version="2"} 1.0' in page
+    assert 'dragoman_model_info{model="a",provider="cpu",runtime="native",sha256_12="sha2",version="2"} 1.0' in page
     assert 'model="a",provider="cpu",sha256_12="sha1"' not in page
     assert 'dragoman_model_reload_total{model="a",result="loaded"} 2.0' in page
     assert 'dragoman_model_reload_total{model="a",result="retired"} 1.0' in page

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from model.bundle import Bundle, BundleError
+from model.bundle import Bundle, BundleError, default_bundle_dir
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerConfig
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
@@ -14,9 +14,10 @@ from service.registry.repository import BundleCandidate
 from service.registry.residents import Residents
 from service.registry.translation_cache import TranslationCache
 from service.server import model_hosting
-from service.server.model_hosting import engine_spec, make_host, num_engines
+from service.server.model_hosting import engine_spec, make_host, num_engines, runtime_for
 from service.telemetry.metrics import Metrics
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.native_engine import needs_native_engine
 
 
 @pytest.fixture
@@ -62,6 +63,25 @@ def test_engines_share_the_allowed_cpus_and_every_cpu_has_work_by_default(bundle
     config = EngineConfig(**settings)
 
     assert (num_engines(config), engine_spec(bundle, ServerConfig(engine=config)).num_threads) == expected
+
+
+@needs_native_engine
+@pytest.mark.parametrize(
+    ("cpus", "settings", "expected"),
+    [
+        (64, {}, ("native", 64, 1)),
+        (8, {"num_engines": 3}, ("native", 3, 1)),
+        (8, {"threads": 2}, ("onnxruntime", 4, 2)),
+    ],
+    indirect=["cpus"],
+)
+def test_every_cpu_has_a_native_engine_of_one_thread(cpus, settings, expected):
+    bundle, config = Bundle.load(default_bundle_dir()), EngineConfig(**settings)
+
+    runtime = runtime_for(bundle, config, "cpu").runtime
+    spec = engine_spec(bundle, ServerConfig(engine=config))
+
+    assert (runtime, num_engines(config, "cpu", runtime), spec.num_threads) == expected
 
 
 def test_gpu_has_one_engine_by_default_which_shares_no_weights(bundle):

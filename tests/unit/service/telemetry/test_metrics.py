@@ -11,7 +11,9 @@ from service.errors import InternalError, InvalidInput, TooLong
 from service.records import Priority, TranslatedText, Translation, WarningKind
 from service.telemetry.metrics import Metrics
 
-VERSIONS = [{"version": version, "sha256_12": "0" * 12, "provider": "cpu"} for version in ("1", "2")]
+VERSIONS = [
+    {"version": version, "sha256_12": "0" * 12, "provider": "cpu", "runtime": "native"} for version in ("1", "2")
+]
 
 
 def read(metrics: Metrics, name: str, **labels: str) -> float | None:

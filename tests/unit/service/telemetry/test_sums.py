@@ -129,13 +129,13 @@ def test_process_that_was_never_heard_of_can_be_lost(core):
 
 def test_facts_are_those_of_the_process_with_the_page(core, edge):
     for metrics in (core, edge):
-        metrics.model("m").loaded(version="1", sha256_12="0" * 12, provider="cpu")
+        metrics.model("m").loaded(version="1", sha256_12="0" * 12, provider="cpu", runtime="native")
         metrics.watch("ready", lambda: True)
     loaded = read(core, "model_loaded_timestamp_seconds", model="m")
 
     core.heard("edge-1", sent(edge))
 
-    assert read(core, "model_info", model="m", version="1", sha256_12="0" * 12, provider="cpu") == 1.0
+    assert read(core, "model_info", model="m", version="1", sha256_12="0" * 12, provider="cpu", runtime="native") == 1.0
     assert (read(core, "ready"), read(core, "model_loaded_timestamp_seconds", model="m")) == (1.0, loaded)
     assert read(core, "build_info", version=server_version()) == 1.0
     assert page(core).count("\nprocess_resident_memory_bytes ") == 1
