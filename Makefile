@@ -33,7 +33,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev native check-native test check format lint types imports unit integration reliability fuzz soak try-monitoring try-docs try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev native check-native test check format lint types imports unit parity reliability fuzz soak try-monitoring try-docs try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -54,7 +54,8 @@ native: $(DEV)/.stamp  ## Compile the native engine of the CPU, which needs g++ 
 check-native: setup-dev  ## The native engine under the address and undefined-behaviour sanitizers: kernels, parity, 100,000 calls
 	$(BIN)/python -m tests.native.sanitized
 
-test: check integration  ## Set up .venv-dev, check everything and run every test
+test: lint types imports  ## Set up .venv-dev, check everything and run every test
+	$(BIN)/python -m pytest tests $(PARALLEL) $(PYTEST_ARGS)
 
 check: lint types imports unit  ## Formatting, lint, types, import rules, unit, parity and architecture tests
 
@@ -75,9 +76,8 @@ imports: setup-dev
 unit: setup-dev
 	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-integration: setup-dev  ## What `check` leaves out: the real server, the golden bundle, the slow tests
-	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m slow $(PARALLEL) $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/parity --ignore tests/architecture --ignore tests/text $(PARALLEL) $(PYTEST_ARGS)
+parity: setup-dev  ## The parity tests with 1,000 sentences of each model, where `make test` has some dozens
+	DRAGOMAN_TEST_SENTENCES=1000 $(BIN)/python -m pytest tests/parity $(PARALLEL) $(PYTEST_ARGS)
 
 reliability: setup-dev  ## Every promise against the real server, about 16 minutes: a table of fault, promise and what was seen
 	$(BIN)/python -m pytest tests -m promise -p tests.reliability.table $(PYTEST_ARGS)

@@ -196,6 +196,18 @@ def written(number: Number, source_language: str, target_language: str) -> str:
     return number.text
 
 
+def written_price(text: str, source_language: str, target_language: str) -> str:
+    """Return how the target language writes an amount with the sign of a currency; anything else as it is."""
+    found = numbers(text, source_language)
+    if len(found) != 1 or found[0].kind != "number":
+        return text
+    begin, end = found[0].span
+    rest = (text[:begin] + text[end:]).strip()
+    if not rest or any(unicodedata.category(sign) != "Sc" for sign in rest):
+        return text
+    return text[:begin] + written(found[0], source_language, target_language) + text[end:]
+
+
 def _ordinal(number: int, language: str) -> str:
     if language == "de":
         return f"{number}."

@@ -22,7 +22,7 @@ from service.text.glossary import honour, kept
 from service.text.guard import EMPTY, Fault, coverage, faults, is_empty
 from service.text.nesting import is_well_formed
 from service.text.number_check import difference
-from service.text.numbers import numbers, written
+from service.text.numbers import numbers, written, written_price
 from service.text.patterns import has_branches
 from service.text.placement import place_tags
 from service.text.punctuation import as_in_source, eased
@@ -186,7 +186,13 @@ class _Tries:
     def kept(self) -> list[str]:
         """The parts of the text that say nothing about a translation: spans, and terms with digits."""
         terms = [text for use in self.uses for text in use.term[:2] if any(map(str.isdigit, text))]
-        return [*(self.segment.text[begin:end] for begin, end in self.spans), *terms]
+        return [*(self.segment.text[begin:end] for begin, end in self.spans), *self.prices.values(), *terms]
+
+    @property
+    def prices(self) -> dict[Span, str]:
+        """How the spans that are amounts of money have to be written in the translation."""
+        text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
+        return {span: written_price(text[slice(*span)], *languages) for span in self.spans}
 
     def first(
         self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})
@@ -195,7 +201,7 @@ class _Tries:
         codec, languages = self.settings.codec, (self.settings.source_language, self.settings.target_language)
         nothing = None
         shown = self.segment if forms and "--" in self.segment.text else self.shown  # numbers behind dashes have moved
-        for rung in rungs(shown, spans, codec.alphabet, codec.sentinels, forms, languages):
+        for rung in rungs(shown, spans, codec.alphabet, codec.sentinels, {**self.prices, **forms}, languages):
             if forms and rung.pieces and has_language(self.segment.text, spans):
                 break
             best = yield from self._try(rung, self.settings.params)

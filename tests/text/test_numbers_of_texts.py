@@ -163,6 +163,16 @@ def test_digits_that_no_language_writes_otherwise_are_whole_whatever_the_model_s
     ] == []
 
 
+def test_money_whose_sign_the_model_lacks_is_written_as_the_target_language_writes_it(damaging):
+    prices = {"The ticket costs $1,049.50 today.": "$1.049,50", "Die Karte kostet 1.049,50 € im Laden.": "1,049.50 €"}
+    cases = [Case(text, text, languages=pair) for text, pair in zip(prices, ("en-de", "de-en"), strict=True)]
+
+    answers = translated(damaging, cases)
+
+    for price, answer in zip(prices.values(), answers, strict=True):
+        assert price in answer.text
+
+
 @pytest.mark.slow
 def test_the_included_models_give_the_numbers_of_every_kind(tmp_path_factory):
     with included_models(tmp_path_factory.mktemp("server")) as translate:

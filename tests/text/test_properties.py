@@ -2,7 +2,7 @@
 
     DRAGOMAN_TEXT_EXAMPLES=20000 python -m pytest tests/text/test_properties.py
 
-tries so many random examples of each property instead of 200 that are always the same.
+tries so many random examples of each property instead of 60 that are always the same.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.text.strategies import html_cases, plain_cases, soups
 
 EXAMPLES = os.environ.get("DRAGOMAN_TEXT_EXAMPLES")
 many = settings(
-    max_examples=int(EXAMPLES or 200),
+    max_examples=int(EXAMPLES or 60),
     derandomize=EXAMPLES is None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -88,7 +88,7 @@ def test_decoder_that_fails_takes_the_engine_with_it():
 
 
 @pytest.mark.promise("B2")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_joining_leaving_and_cancelling_at_random_never_changes_a_result(seed):
     rng = np.random.default_rng(seed)
@@ -208,7 +208,7 @@ def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
     assert list(encoder_batches([], 192)) == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(lengths=st.lists(st.integers(1, 250), max_size=40))
 def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
     jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]

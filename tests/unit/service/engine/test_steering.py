@@ -33,7 +33,7 @@ def expected(job: Job) -> object:
     return [hypothesis.token_ids for hypothesis in found.hypotheses]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_a_batch_with_all_options_mixed_gives_what_the_plain_search_gives_each_sentence(seed):
     rng = np.random.default_rng(seed)

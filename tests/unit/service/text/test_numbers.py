@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.text.number_check import difference
 from service.text.number_words import separators
-from service.text.numbers import numbers, written
+from service.text.numbers import numbers, written, written_price
 
 SAME = {  # English, German
     "separators": [
@@ -190,7 +190,26 @@ def test_a_number_is_written_as_the_target_language_writes_it(text, languages, e
     assert [written(one, source, target) for one in numbers(text, source)] == expected
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize(
+    ("text", "languages", "expected"),
+    [
+        ("$1,299.99", "en de", "$1.299,99"),
+        ("1.299,95 €", "de en", "1,299.95 €"),
+        ("£0.99", "en de", "£0,99"),
+        ("€ 12.500", "de en", "€ 12,500"),
+        ("¥1,200", "en sv", "¥1\u00a0200"),
+        ("$1.2.3", "en de", "$1.2.3"),  # no amount
+        ("#1,299", "en de", "#1,299"),  # no currency
+        ("$1,299 to $1,499", "en de", "$1,299 to $1,499"),
+        ("US$1,299", "en de", "US$1,299"),
+        ("AT&T", "en de", "AT&T"),
+    ],
+)
+def test_an_amount_of_money_is_written_as_the_target_language_writes_it(text, languages, expected):
+    assert written_price(text, *languages.split()) == expected
+
+
+@settings(max_examples=100, deadline=None)
 @given(
     whole=st.integers(1_000, 10**15),
     cents=st.none() | st.integers(0, 99),
