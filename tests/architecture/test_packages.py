@@ -34,7 +34,6 @@ ON_REQUEST = (
     "ray",
     "sign",
 )  # extras whose libraries are imported where they are used
-NOT_FOR_SERVING = ("torch", "onnx", "safetensors", "sacrebleu", "matplotlib")
 GENERATOR = "protos.generate"  # for developers only
 RUNTIME = "onnxruntime"  # comes by an extra
 TRACING = "opentelemetry"  # likewise; a namespace that several distributions share
@@ -125,25 +124,6 @@ def test_what_serving_imports_is_declared_and_what_is_declared_is_imported():
     assert {distribution_of(name, providers) for name in others} - on_request == declared
     tracing = {name for name, path in served_modules() for part in imported_modules(path) if part.startswith(TRACING)}
     assert tracing == {"service.telemetry.traces"}  # an extra of its own
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # imports half of the project
-@needs_checkout
-def test_what_the_wheel_is_tested_with_runs_without_the_training_libraries():
-    """The fixtures too: `--setup-plan` names them without running them."""
-    selected = subprocess.run([ROOT / ".ci" / "lean-tests"], cwd=ROOT, capture_output=True, text=True, check=True)
-    files = selected.stdout.split()
-    code = (
-        "import sys, pytest\n"
-        f"for name in {(*NOT_FOR_SERVING, 'ctranslate2', 'grpc_tools')!r}: sys.modules[name] = None\n"
-        "sys.exit(pytest.main(['--setup-plan', '-p', 'no:cacheprovider', *sys.argv[1:]]))\n"
-    )
-    plan = subprocess.run([sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert len(files) > 20
-    assert plan.returncode == 0, plan.stdout[-4_000:]
-    assert "trained_bundles" not in plan.stdout
 
 
 @needs_checkout

@@ -18,7 +18,7 @@ CASES = [
 ]
 MARKS = re.compile("⟦(.*?)⟧", re.DOTALL)
 KNOWN = frozenset(map(chr, range(32, 127))) - set("#$&=@[\\]^_`{|}~") | set("ÄÖÜäöüß–—‘’‚“”„")
-MANY = 100_000
+MANY = 20_000
 
 
 def as_small_tokenizer(character: str) -> str | None:
