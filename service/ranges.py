@@ -53,7 +53,6 @@ OUTAGE = Range(least=0, most=7 * 86_400, unit="seconds", is_whole=False)
 MILLISECONDS = Range(least=0.001, most=86_400_000, unit="milliseconds", is_whole=False)
 RATE = Range(least=0.001, most=1_000_000, unit="a second", is_whole=False)
 TEXTS = Range(least=1, most=100_000, unit="texts")  # of one call: no server takes more
-SIMULATED_TEXTS = Range(least=1, most=1_000, unit="texts")  # of one call, in a simulation of thousands
 RECORDS = Range(least=1, most=10_000_000, unit="records")  # of one part, which is held in memory
 CALLERS = Range(least=1, most=100_000, unit="callers")
 REQUESTS = Range(least=1, most=10_000, unit="calls")  # that an answer lists

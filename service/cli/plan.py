@@ -1,11 +1,12 @@
-"""`dragoman plan`: reads reports, fits a replica, simulates replicas; answers as a table, as JSON and as a chart."""
+"""`dragoman plan`: reads reports of one replica and says how many hold a target; as a table, as JSON and as a chart."""
 
 import io
 import json
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import isfinite
+from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Annotated
 
@@ -16,23 +17,46 @@ from rich.table import Table
 from model.files import require_writable, write_whole
 from service.cli.options import AsJson, examples, ranged, text_in
 from service.extras import how_to_install
-from service.planning.fit import Fit, fit
-from service.planning.measured import Measured, read
-from service.planning.search import Demand, Planner, Prediction
-from service.planning.simulation import Balancer
-from service.ranges import MILLISECONDS, RATE, REPLICAS, SEED, SIMULATED_TEXTS
+from service.loadtest.plan import Measured, read
+from service.ranges import MILLISECONDS, RATE, REPLICAS
 
-_GOOD_ERROR = 0.15  # of a stage's p99
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
-_BUSY = 0.85  # of the capacity; beyond, a small error in either means a long queue
+_BUSY = 0.85  # of the capacity; beyond, a few more texts mean a long queue
+_FAR = 1.5  # times the lower of two measured rates; what lies between is a guess
 _SUFFIXES = (".png", ".svg")
 
 EPILOG = examples(
     "dragoman loadtest --rate 5 --rate 20 --rate 30 --rate 40 --rate 60 --texts sentences.en --report one.json",
     "dragoman plan one.json --rate 500 --p99-ms 400",
-    "dragoman plan one.json --rate 500 --p99-ms 400 --spare 2 --balancer two-choices --json",
+    "dragoman plan one.json --rate 500 --p99-ms 400 --spare 2 --json",
     "dragoman plan one.json more.json --rate 500 --p99-ms 400 --chart plan.png",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The number of replicas, and what it rests on."""
+
+    measured: Measured
+    rate: float  # texts a second, of all replicas together
+    p99_s: float
+    highest_rate: float  # of one replica, at which the p99 holds
+    spare: int
+
+    @property
+    def needed(self) -> int:
+        """Replicas that must be up."""
+        return max(1, ceil(self.rate / self.highest_rate - 1e-9))
+
+    @property
+    def replicas(self) -> int:
+        """Replicas to run: those needed and the spare ones."""
+        return self.needed + self.spare
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of replicas to speak of."""
+        return sorted({max(1, self.needed - 1), self.needed, self.needed + 1, self.replicas})
 
 
 def plan(
@@ -42,104 +66,98 @@ def plan(
     rate: Annotated[float, ranged(RATE, help="Texts a second that all replicas get together.")],
     p99_ms: Annotated[float, ranged(MILLISECONDS, help="99 of 100 calls must be answered within this.")],
     spare: Annotated[int, ranged(REPLICAS, help="Replicas that may be lost; the rest still hold the target.")] = 0,
-    texts_per_call: Annotated[int | None, ranged(SIMULATED_TEXTS, help="In a call.  [default: as measured]")] = None,
-    balancer: Annotated[Balancer, typer.Option(help="Who gets the next call.")] = Balancer.LEAST_REQUEST,
-    seed: Annotated[int, ranged(SEED, help="Of the simulated arrivals.")] = 1,
     as_json: AsJson = False,
     chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="p99 against replicas, .png or .svg; needs matplotlib.")
+        Path | None, typer.Option(metavar="FILE", help="p99 against the rate of a replica, .png or .svg.")
     ] = None,
 ) -> None:
     """Say how many replicas hold a p99 at a rate, from load tests of one replica.
 
-    A model of the replica is fitted to the latency at each measured rate, then several of them are simulated behind a
-    balancer. Measure a low rate, some between, and one beyond what the replica holds; with the texts, beam size and
-    machine of the real load. Arrivals are taken as random and independent; a load with bursts needs more.
+    Measure a low rate, some between, and one beyond what the replica holds; with the texts, beam size and machine of
+    the real load. Calls are taken as random, independent and spread evenly; a load with bursts needs more.
 
     Exit code 0 with an answer; 2: wrong usage, or no number of replicas holds the target.
     """
     check_chart(chart)
     measured = read((str(file), text_in(file)) for file in reports)
-    SIMULATED_TEXTS.check("the number of texts in a call of the reports", measured.texts_per_call)
-    demand = Demand(
-        rate=rate,
-        p99_s=p99_ms / 1e3,
-        texts_per_call=texts_per_call or measured.texts_per_call,
-        balancer=balancer,
-    )
-    found = answer(measured, demand, spare, seed)
+    p99_s = p99_ms / 1e3
+    answer = Answer(measured=measured, rate=rate, p99_s=p99_s, highest_rate=measured.highest_rate(p99_s), spare=spare)
     if as_json:
-        print(json.dumps(to_json(found), indent=2))
+        print(json.dumps(_to_json(answer), indent=2))
     else:
-        _print(found, Console(width=None if sys.stdout.isatty() else 140))
+        _print(answer, Console(width=None if sys.stdout.isatty() else 140))
     if chart is not None:
-        _draw(found, chart)
+        _draw(answer, chart)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The number of replicas, and what it rests on."""
-
-    demand: Demand
-    fit: Fit
-    needed: int  # replicas that must be up
-    spare: int
-    predictions: tuple[Prediction, ...]  # every number that was simulated, ascending
-    warnings: list[str]
-
-    @property
-    def replicas(self) -> int:
-        """Number of replicas to run: those needed and the spare ones."""
-        return self.needed + self.spare
-
-
-def answer(measured: Measured, demand: Demand, spare: int, seed: int) -> Answer:
-    """Find the number of replicas; raises ValueError if the target cannot be held."""
-    progress = Console(stderr=True)
-    with progress.status("fitting a model of one replica"):
-        fitted = fit(measured)
-    with progress.status("simulating replicas"):
-        planner = Planner(fitted.replica, demand, seed=seed)
-        needed = planner.needed()
-        for number in {max(1, needed - 1), needed + 1, needed + spare}:
-            planner.predict(number)
-    return Answer(
-        demand=demand,
-        fit=fitted,
-        needed=needed,
-        spare=spare,
-        predictions=tuple(planner.predictions[number] for number in sorted(planner.predictions)),
-        warnings=_warnings(demand.rate, measured, fitted, needed),
-    )
-
-
-def _warnings(rate: float, measured: Measured, fitted: Fit, needed: int) -> list[str]:
+def _warnings(answer: Answer) -> list[str]:
+    measured, each = answer.measured, answer.rate / answer.needed
+    stages, best = measured.stages, answer.highest_rate
     warnings = list(measured.left_out)
     warnings += [
-        f"{fitted_stage.stage.name}: the model's p99 is off by {fitted_stage.p99_error:+.0%}"
-        for fitted_stage in fitted.stages
-        if abs(fitted_stage.p99_error) > _GOOD_ERROR
-    ]
-    warnings += [
         f"{stage.name}: calls were sent up to {stage.send_delay_s * 1e3:.0f} ms late; measure again, on a quiet machine"
-        for stage in measured.stages
-        if stage.send_delay_s > _LATE * stage.latency_s[0.99]
+        for stage in stages
+        if stage.send_delay_s > _LATE * stage.p99_s
     ]
-    if not fitted.is_capacity_measured and measured.highest_rate < 0.95 * fitted.replica.capacity:
-        warnings.append(
-            f"no stage was beyond what the replica can do: its {fitted.replica.capacity:.0f} texts/s are inferred; "
-            "measure a higher rate, too"
-        )
-    each = rate / needed
-    if each > _BUSY * fitted.replica.capacity:
-        more = needed * fitted.replica.capacity / rate - 1
-        warnings.append(f"{needed} replicas have little room: {more:.0%} more texts would overload them")
-    if each > measured.highest_rate:
-        warnings.append(f"{each:.1f} texts/s for each replica is more than the {measured.highest_rate:.1f} measured")
-    lowest = measured.stages[0].traffic.rate
-    if lowest > 0.4 * fitted.replica.capacity:
-        warnings.append(f"the lowest rate measured, {lowest:.1f} texts/s, is not low: measure a tenth of the capacity")
+    if best == stages[-1].rate:
+        warnings.append(f"the p99 holds at {best:g} texts/s, the highest rate measured: higher ones may hold, too")
+    warnings += [
+        f"between {low.rate:g} and {high.rate:g} texts/s nothing was measured: a rate between them says more"
+        for low, high in pairwise(stages)
+        if low.rate < best < high.rate and high.rate > _FAR * low.rate
+    ]
+    if measured.capacity is None:
+        warnings.append("no stage was beyond what the replica can do: measure a higher rate, too")
+    elif each > _BUSY * measured.capacity:
+        more = measured.capacity / each - 1
+        warnings.append(f"{answer.needed} replicas have little room: {more:.0%} more texts would overload them")
     return warnings
+
+
+def _to_json(answer: Answer) -> dict[str, object]:
+    """Return the answer for JSON: milliseconds; null where replicas get more than was measured."""
+    return {
+        "replicas": answer.replicas,
+        "needed": answer.needed,
+        "spare": answer.spare,
+        "rate": answer.rate,
+        "p99_ms": answer.p99_s * 1e3,
+        "replica": {"texts_per_second": answer.highest_rate, "capacity": answer.measured.capacity},
+        "stages": [
+            {"stage": one.name, "texts_per_second": one.rate, "p50_ms": one.p50_s * 1e3, "p99_ms": one.p99_s * 1e3}
+            for one in answer.measured.stages
+        ],
+        "predictions": [
+            {"replicas": number, "texts_per_second": answer.rate / number, **_latency_ms(answer, number)}
+            for number in answer.numbers
+        ],
+        "warnings": _warnings(answer),
+    }
+
+
+def _latency_ms(answer: Answer, number: int) -> dict[str, float | None]:
+    p50_s, p99_s = answer.measured.latency_s(answer.rate / number) or (None, None)
+    return {name: None if s is None else s * 1e3 for name, s in (("p50_ms", p50_s), ("p99_ms", p99_s))}
+
+
+def _print(answer: Answer, console: Console) -> None:
+    table = Table("stage", "texts/s", "p50 ms", "p99 ms", title="One replica, as measured")
+    for one in answer.measured.stages:
+        table.add_row(one.name, f"{one.rate:g}", f"{one.p50_s * 1e3:.0f}", f"{one.p99_s * 1e3:.0f}")
+    console.print(table)
+    console.print(f"one replica holds the p99 up to {answer.highest_rate:.1f} texts/s")
+    remarks = {answer.replicas: "with the spare ones", answer.needed: "needed"}
+    table = Table("replicas up", "texts/s each", "p50 ms", "p99 ms", "", title="Replicas together")
+    for number in answer.numbers:
+        times = ["more than was measured" if ms is None else f"{ms:.0f}" for ms in _latency_ms(answer, number).values()]
+        table.add_row(str(number), f"{answer.rate / number:.1f}", *times, remarks.get(number, ""))
+    console.print(table)
+    for warning in _warnings(answer):
+        console.print(f"[yellow]{warning}[/yellow]")
+    spare = f" ({answer.needed} needed, {answer.spare} to spare)" if answer.spare else ""
+    verb = "replica holds" if answer.replicas == 1 else "replicas hold"
+    target = f"a p99 of {answer.p99_s * 1e3:g} ms at {answer.rate:g} texts/s"
+    console.print(f"[bold]{answer.replicas} {verb} {target}{spare}[/bold]")
 
 
 def check_chart(file: Path | None) -> None:
@@ -152,94 +170,18 @@ def check_chart(file: Path | None) -> None:
         require_writable(file)
 
 
-def to_json(answer: Answer) -> dict[str, object]:
-    """Return the answer for JSON: milliseconds; null where replicas are overloaded."""
-    replica = answer.fit.replica
-    return {
-        "replicas": answer.replicas,
-        "needed": answer.needed,
-        "spare": answer.spare,
-        "rate": answer.demand.rate,
-        "p99_ms": answer.demand.p99_s * 1e3,
-        "balancer": answer.demand.balancer.value,
-        "replica": {
-            "texts_per_second": replica.capacity,
-            "is_capacity_measured": answer.fit.is_capacity_measured,
-            "texts_at_once": replica.rows,
-            "growth": replica.growth,
-            "work_ms": replica.work.mean_s * 1e3,
-        },
-        "fit": [
-            {
-                "stage": fitted.stage.name,
-                "texts_per_second": fitted.stage.traffic.rate,
-                "measured_p99_ms": fitted.stage.latency_s[0.99] * 1e3,
-                "model_p99_ms": fitted.simulated_s[0.99] * 1e3,
-            }
-            for fitted in answer.fit.stages
-        ],
-        "predictions": [
-            {
-                "replicas": prediction.num_replicas,
-                "utilization": prediction.utilization,
-                "p50_ms": _finite_ms(prediction.p50_s),
-                "p99_ms": _finite_ms(prediction.p99_s),
-                "p99_low_ms": _finite_ms(prediction.p99_spread_s[0]),
-                "p99_high_ms": _finite_ms(prediction.p99_spread_s[1]),
-            }
-            for prediction in answer.predictions
-        ],
-        "warnings": answer.warnings,
-    }
-
-
-def _finite_ms(seconds: float) -> float | None:
-    return seconds * 1e3 if isfinite(seconds) else None
-
-
-def _print(answer: Answer, console: Console) -> None:
-    replica = answer.fit.replica
-    console.print(
-        f"one replica: {replica.capacity:.1f} texts/s at most, {replica.work.mean_s * 1e3:.0f} ms for a text alone, "
-        f"{replica.rows} at once, each slowed down to {replica.speed(replica.rows):.0%} when full"
-    )
-    table = Table("stage", "texts/s", "measured p99 ms", "model p99 ms", "error", title="One replica, and its model")
-    for fitted in answer.fit.stages:
-        measured_ms, model_ms = fitted.stage.latency_s[0.99] * 1e3, fitted.simulated_s[0.99] * 1e3
-        rate = f"{fitted.stage.traffic.rate:.1f}"
-        table.add_row(fitted.stage.name, rate, f"{measured_ms:.1f}", f"{model_ms:.1f}", f"{fitted.p99_error:+.0%}")
-    console.print(table)
-    remarks = {answer.replicas: "with the spare ones", answer.needed: "needed"}
-    table = Table("replicas up", "busy", "p50 ms", "p99 ms", "runs between", "", title="Replicas together, simulated")
-    for prediction in answer.predictions:
-        number, busy = str(prediction.num_replicas), f"{prediction.utilization:.0%}"
-        if isfinite(prediction.p99_s):
-            times_s = (prediction.p50_s, prediction.p99_s, *prediction.p99_spread_s)
-            p50, p99, low, high = (f"{seconds * 1e3:.0f}" for seconds in times_s)
-            table.add_row(number, busy, p50, p99, f"{low} - {high}", remarks.get(prediction.num_replicas, ""))
-        else:
-            table.add_row(number, busy, "-", "-", "-", "overloaded")
-    console.print(table)
-    for warning in answer.warnings:
-        console.print(f"[yellow]{warning}[/yellow]")
-    spare = f" ({answer.needed} needed, {answer.spare} to spare)" if answer.spare else ""
-    noun = "replica holds" if answer.replicas == 1 else "replicas hold"
-    target = f"a p99 of {answer.demand.p99_s * 1e3:g} ms at {answer.demand.rate:g} texts/s"
-    console.print(f"[bold]{answer.replicas} {noun} {target}{spare}[/bold]")
-
-
 def _draw(answer: Answer, file: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    shown = [prediction for prediction in answer.predictions if isfinite(prediction.p99_s)]
-    numbers = [prediction.num_replicas for prediction in shown]
-    axes.plot(numbers, [prediction.p99_s * 1e3 for prediction in shown], "o-", label="p99")
-    axes.plot(numbers, [prediction.p50_s * 1e3 for prediction in shown], "o-", label="p50")
-    axes.axhline(answer.demand.p99_s * 1e3, color="tab:red", linewidth=1, label="target")
-    axes.set(xlabel=f"replicas, {answer.demand.rate:g} texts/s together", ylabel="latency, ms")
-    axes.set_xticks(numbers)
+    rates = [stage.rate for stage in answer.measured.stages]
+    axes.plot(rates, [stage.p99_s * 1e3 for stage in answer.measured.stages], "o-", label="p99, measured")
+    axes.plot(rates, [stage.p50_s * 1e3 for stage in answer.measured.stages], "o-", label="p50, measured")
+    axes.axhline(answer.p99_s * 1e3, color="tab:red", linewidth=1, label="target")
+    each = answer.rate / answer.needed
+    axes.axvline(each, color="tab:green", linewidth=1, label=f"{answer.needed} replicas: {each:.1f} texts/s each")
+    axes.set(xlabel="texts/s of one replica", ylabel="latency, ms")
     axes.grid(visible=True, alpha=0.3)
     axes.set_ylim(bottom=0.0)
     axes.legend()

@@ -1,7 +1,7 @@
 """When calls are due: open-loop arrivals at a rate, whatever the server does.
 
 A caller that waits for answers before it sends slows down with the server and hides its queue.  These callers do not.
-Pure; load tests and the simulation of `dragoman plan` share this module.
+Pure.
 """
 
 import numpy as np
