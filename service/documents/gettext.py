@@ -15,7 +15,7 @@ import polib
 
 from service.documents.draft import Draft, Notice, Unit, Written, has_language, text_of
 from service.records import TextFormat, Translation, WarningKind
-from service.text.syntax import HTML
+from service.text.lexer import HTML
 
 # GNU gettext manual, section 12.6 "Additional functions for plural forms".
 _RUSSIAN = "3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2)"

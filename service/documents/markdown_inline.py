@@ -19,8 +19,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from service.documents.draft import has_language
 from service.documents.inline_tags import Item, Mark, merged, with_html_pairs
 from service.text.document import TagKind
-from service.text.elements import is_untouched
-from service.text.syntax import HTML
+from service.text.lexer import HTML, is_untouched
 
 References: TypeAlias = dict[str, Any]  # what the parser keeps of a file: link reference definitions, footnotes
 InlineRule: TypeAlias = Callable[[StateInline, bool], bool]

@@ -9,9 +9,7 @@ from unicodedata import category
 from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
 from service.documents.xml_tree import Element, read_elements
 from service.records import TextFormat, Translation
-from service.text.elements import Elements
-from service.text.lexer import TokenKind, lex
-from service.text.syntax import HTML
+from service.text.lexer import HTML, Elements, TokenKind, lex
 
 # Characters of a piece, far below any limit of a server; one of HTML ends with the next block, one of text before that.
 PIECE = 2_000

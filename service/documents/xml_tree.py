@@ -6,8 +6,7 @@ from typing import Self
 from xml.parsers import expat
 
 from service.documents.draft import has_language
-from service.text.lexer import TokenKind, attributes, lex
-from service.text.syntax import XML
+from service.text.lexer import XML, TokenKind, attributes, lex
 
 _REFERENCE = re.compile(r"&[^;\s]*;")
 

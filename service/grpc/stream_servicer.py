@@ -22,8 +22,7 @@ from service.queue.waiting_lines import WaitingLines
 from service.records import TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.routing import Router
-from service.translation.stream_buffer import StreamBuffer
-from service.translation.stream_translator import StreamTranslator
+from service.translation.stream import StreamBuffer, StreamTranslator
 
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
 METHOD = f"{SERVICE_NAME}/TranslateStream"

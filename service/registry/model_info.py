@@ -21,7 +21,7 @@ from service.engine.spec import Device
 from service.errors import InvalidInput, NotFound, TooLong
 from service.records import ModelInfo, Span, TranslatedText, TranslateOptions
 from service.registry.decoding_options import Spell, check_range, with_decoding_options
-from service.text.languages import closeness
+from service.text.scripts import closeness
 from service.text.spans import Alphabet
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it

@@ -1,18 +1,87 @@
 """Which words of a text and of its translation belong together, by the attention between their tokens.
 
 A word is a run of letters, digits and marks, with apostrophes, points and commas inside ("don't", "1,299.99"); every
-other character that is no white space is a word of its own, and so is every Chinese or Japanese character.  Pure; knows
-no model: attention comes as the engine sends it (`Forced`), and the places of tokens as the tokenizer says them.
+other character that is no white space is a word of its own, and so is every Chinese or Japanese character.  Anchors
+say where the parts of a text are in another one that was made from it by replacing some of them.  Pure; knows no model:
+attention comes as the engine sends it (`Forced`), and the places of tokens as the tokenizer says them.
 
-Axes: T target tokens, S source tokens, both with end-of-sentence.
+Axes: T target tokens, S source tokens, both with end-of-sentence.  Ranges are pairs of word numbers, begin <= i < end.
 """
 
 import struct
 import unicodedata
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from service.records import Link, Span
+
+
+class Anchor(NamedTuple):
+    """A part of a text and what stands for it in the other one."""
+
+    before: Span
+    after: Span
+
+
+Move = Callable[[Span], Span]  # a span of one text -> the span of the other
+
+
+def mover(anchors: Sequence[Anchor]) -> Move:
+    """Return the function from spans of the first text to spans of the second.
+
+    Between two anchors, and at both ends, the texts are equal, but for spaces beside an anchor.
+
+    Args:
+        anchors: in the order of the first text.
+    """
+
+    def move(position: int, *, is_end: bool) -> int:
+        shift = 0
+        for before, after in anchors:
+            if position < before.begin + is_end:
+                break
+            if position < before.end + is_end:
+                return after.end if is_end else after.begin
+            shift = after.end - before.end
+        return position + shift
+
+    return lambda span: Span(move(span.begin, is_end=False), move(span.end, is_end=True))
+
+
+def mover_to_written(text: str, written: str, inserted: Sequence[str], escape: Callable[[str], str]) -> Move:
+    """Return the function from spans of a text to spans of what was written of it.
+
+    Args:
+        text: language.
+        written: the same as its format writes it, with other strings between its code points.
+        inserted: those strings.
+        escape: language -> as the format writes it.
+    """
+    if text == written:
+        return lambda span: span
+    left, places, place = Counter(inserted), list[Span](), 0
+    for character in text:
+        while tag := next((tag for tag in left if left[tag] and written.startswith(tag, place)), ""):
+            left[tag] -= 1
+            place += len(tag)
+        piece = escape(character)
+        if not written.startswith(piece, place):
+            piece = ""  # a space for which a line break stands
+        places.append(Span(place, place + len(piece)))
+        place += len(piece)
+    return lambda span: Span(places[span.begin].begin, places[span.end - 1].end)
+
+
+def moved(links: Sequence[Link], source: Move | None, target: Move | None) -> list[Link]:
+    """Return links with their places in other texts; None: the text is the same."""
+    return [
+        Link(source(link.source) if source else link.source, target(link.target) if target else link.target)
+        for link in links
+    ]
+
 
 # Least attention between two words that are linked: `python tests/quality/alignment.py --thresholds`, on sentences that
 # are aligned by hand.
@@ -150,3 +219,118 @@ def links(found: WordAttention, *, threshold: float = THRESHOLD) -> list[Link]:
             if found.weights[best][source] >= threshold:
                 pairs.add((best, source))
     return [Link(found.source[source], found.target[target]) for target, source in sorted(pairs)]
+
+
+Range = tuple[int, int]
+
+# What a word that is linked to another part of the source takes off in a range that would enclose it: less than a
+# linked word adds, so that "hat den Apfel gegessen" is one range for "has eaten".
+_FOREIGN = 0.5
+_UNLINKED = 0.01  # takes off as well: such words do not stand at the ends of a range
+
+
+class WordLinks:
+    """Which words of a text and of its translation belong together."""
+
+    def __init__(self, source: Sequence[Span], target: Sequence[Span], links: Sequence[Link]) -> None:
+        self.source_words = source
+        self.target_words = target
+        self._targets: list[list[int]] = [[] for _ in self.source_words]  # of each word of the source
+        for link in links:
+            linked = range(*_covered(self.target_words, link.target))
+            for word in range(*_covered(self.source_words, link.source)):
+                self._targets[word] += linked
+        self._num_links = self._counts((0, len(self.source_words)))
+
+    def source_range(self, begin: int, end: int) -> Range:
+        """Return the words of the source that lie, be it in part, between two code points."""
+        return _covered(self.source_words, Span(begin, end))
+
+    def targets_of(self, word: int) -> Sequence[int]:
+        """Return the words of the translation that belong to a word of the source."""
+        return self._targets[word] if 0 <= word < len(self._targets) else ()
+
+    def best_head(self, source: Range, within: Range) -> int:
+        """Return where the words of the translation end that belong to the first words of the source."""
+        if not any(self._counts(source)):
+            return at_share(source[1] / len(self.source_words), within)
+        sums = list(accumulate(self._weights(source), initial=0.0))
+        return max(range(within[1], within[0] - 1, -1), key=lambda end: sums[end])
+
+    def best_tail(self, source: Range, within: Range) -> int:
+        """Return where the words of the translation begin that belong to the last words of the source."""
+        if not any(self._counts(source)):
+            return at_share(source[0] / len(self.source_words), within)
+        sums = list(accumulate(self._weights(source), initial=0.0))
+        return min(range(within[0], within[1] + 1), key=lambda begin: sums[begin])
+
+    def best_range(self, source: Range, around: Range, within: Range) -> Range:
+        """Return the words of the translation that belong to words of the source.
+
+        Args:
+            source: The words of the source.
+            around: Words of the source, those among them, ...
+            within: ... that belong to these words of the translation, one or more.
+
+        Returns:
+            One word or more within `within`.
+        """
+        if source == around:
+            return within
+        length = around[1] - around[0]
+        begin, end = (at_share((place - around[0]) / length, within) for place in source)
+        begin = min(begin, within[1] - 1)
+        expected = begin, max(begin + 1, end)
+        if any(self._counts(source)[within[0] : within[1]]):
+            return _heaviest(self._weights(source), within, expected)
+        return expected
+
+    def gain(self, source: Range, target: Range) -> float:
+        """Return how well words of the translation belong to words of the source."""
+        return sum(self._weights(source)[target[0] : target[1]])
+
+    def _counts(self, source: Range) -> list[int]:
+        counts = [0] * len(self.target_words)
+        for targets in self._targets[source[0] : source[1]]:
+            for word in targets:
+                counts[word] += 1
+        return counts
+
+    def _weights(self, source: Range) -> list[float]:
+        return [
+            (own - _FOREIGN * (all_ - own)) / all_ if all_ else -_UNLINKED
+            for own, all_ in zip(self._counts(source), self._num_links, strict=True)
+        ]
+
+
+def words_of(text: str, units: Sequence[Span] = ()) -> list[Span]:
+    """Return where the words of a text stand; each of the units, which are in order, is one word."""
+    found = words(text)
+    for unit in reversed(units):
+        begin, end = _covered(found, unit)
+        found[begin:end] = [unit]
+    return found
+
+
+def at_share(share: float, within: Range) -> int:
+    """Return the number of words before a place that is so far on the way through a range."""
+    return within[0] + round(share * (within[1] - within[0]))
+
+
+def _covered(words: Sequence[Span], span: Span) -> Range:
+    begin = bisect_right(words, span.begin, key=lambda word: word.end)
+    end = bisect_left(words, span.end, key=lambda word: word.begin)
+    return begin, max(begin, end)
+
+
+def _heaviest(weights: Sequence[float], within: Range, expected: Range) -> Range:
+    """Return the range with the greatest sum; of several, the one nearest to where it is expected, then the longest."""
+    candidates: list[tuple[float, int, int, Range]] = []
+    begin, total = within[0], 0.0
+    for index in range(*within):
+        if total < 0:
+            begin, total = index, 0.0
+        total += weights[index]
+        distance = abs(begin + index + 1 - sum(expected))
+        candidates.append((round(total, 6), -distance, index - begin, (begin, index + 1)))
+    return max(candidates)[3]

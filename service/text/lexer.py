@@ -1,17 +1,73 @@
-"""Markup as tokens with their places: tags, text, and what is neither.
+"""Markup as tokens with their places: tags, text, and what is neither; and which tags belong together.
 
 Joined, the sources of the tokens are the text, whatever it is.  The standard library's `html.parser` takes quadratic
 time on comments that never end, drops the text of scripts that never end, and knows no XML; lxml gives no places.  The
 rules are those of HTML's tokenizer (https://html.spec.whatwg.org/multipage/parsing.html#tokenization), except that a
-tag contains no "<" outside of quotes, so that "x <y and <b>" has one tag.
+tag contains no "<" outside of quotes, so that "x <y and <b>" has one tag.  `SYNTAXES` has what the formats differ in.
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from typing import NamedTuple
 
-from service.text.syntax import Syntax
+from service.records import TextFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syntax:
+    """Elements and attributes by what they mean for a translation; names in HTML are in lower case."""
+
+    is_xml: bool = True
+    blocks: frozenset[str] = frozenset()  # end a segment
+    voids: frozenset[str] = frozenset()  # have no end tag
+    raw: frozenset[str] = frozenset()  # contain no markup
+    untouched: frozenset[str] = frozenset()  # come back as they are, with their content
+    unseen: frozenset[str] = frozenset()  # those of them, and of `notes`, whose content is no text
+    notes: frozenset[str] = frozenset()  # belong to the word before them where they hold no letter
+    links: frozenset[str] = frozenset()  # likewise, where they hold nothing but a number or a sign, and touch the word
+    breaks: frozenset[str] = frozenset()  # separate words as white space does; two of them end a segment
+    attributes: frozenset[str] = frozenset()  # their values are language
+    openers: frozenset[str] = frozenset()  # untouched elements that open something ...
+    closers: frozenset[str] = frozenset()  # ... and close it
+
+
+def _names(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+HTML = Syntax(
+    is_xml=False,
+    blocks=_names(
+        """
+        address article aside base blockquote body button caption center col colgroup dd details dialog dir div dl dt
+        fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html label legend
+        li link main menu meta nav noframes noscript ol optgroup option p pre search section select summary table tbody
+        td template textarea tfoot th thead title tr ul
+        """
+    ),
+    voids=_names("area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"),
+    raw=_names("iframe noembed noframes script style textarea xmp"),
+    untouched=_names("code iframe kbd math noembed noframes pre samp script style svg textarea tt var xmp"),
+    unseen=_names("iframe math noembed noframes script style sub sup svg"),
+    notes=_names("sub sup"),
+    links=_names("a span"),
+    breaks=_names("br"),
+    attributes=_names("alt aria-label placeholder title"),
+)
+XML = Syntax()
+# XLIFF 1.2: bpt and ept hold the codes of a pair, bx and ex stand for them, it and ph hold what has no partner.
+# XLIFF 2: sc and ec are the ends of a pair, sm and em those of an annotation.
+XLIFF = Syntax(
+    untouched=_names("bpt ept it ph"),
+    unseen=_names("bpt ept it"),
+    openers=_names("bpt bx sc sm"),
+    closers=_names("ept ex ec em"),
+)
+SYNTAXES = {TextFormat.HTML: HTML, TextFormat.XML: XML, TextFormat.XLIFF: XLIFF}
 
 
 class TokenKind(StrEnum):
@@ -153,3 +209,73 @@ class _Lexer:
 
     def _name(self, match: re.Match[str]) -> str:
         return match["name"] if self._syntax.is_xml else match["name"].lower()
+
+
+_SAYS_SOMETHING = re.compile("translate|mtype", re.IGNORECASE)
+
+
+class Elements:
+    """The elements of a text; numbers are those of its tokens.
+
+    An end tag ends the nearest open element of its name and those that are open within it; where there is none, the end
+    tag has no partner.
+    """
+
+    def __init__(self, text: str, tokens: Sequence[Token], syntax: Syntax) -> None:
+        self.partners, self._ends = _matched(tokens, syntax)  # partners: of start tags and end tags
+        self._orders = {
+            index: order
+            for index, token in enumerate(tokens)
+            if token.kind in (TokenKind.OPEN, TokenKind.EMPTY)
+            and (order := _order(text[token.begin : token.end], token.name, syntax)) is not None
+        }
+        says_yes = (self._orders.get(index, False) for index in range(len(tokens)))
+        self._num_yes = list(accumulate(says_yes, initial=0))  # before each token
+
+    def end_of(self, number: int) -> int:
+        """Return the number of the token behind the element that begins with a start tag."""
+        return self._ends.get(number, number + 1)
+
+    def order_of(self, number: int) -> bool | None:
+        """Return whether an element is to be translated; None: it does not say."""
+        return self._orders.get(number)
+
+    def has_language(self, number: int) -> bool:
+        """Whether something within an element says that it is to be translated."""
+        return self._num_yes[self.end_of(number)] > self._num_yes[number + 1]
+
+
+def is_untouched(tag: str, name: str, syntax: Syntax) -> bool:
+    """Whether an element with this start tag is not to be translated."""
+    return _order(tag, name, syntax) is False
+
+
+def _order(source: str, name: str, syntax: Syntax) -> bool | None:
+    for attribute in attributes(source) if _SAYS_SOMETHING.search(source) else ():
+        if attribute.name == "translate" and attribute.value.lower() in ("yes", "no"):
+            return attribute.value.lower() == "yes"
+        if attribute.name == "class" and not syntax.is_xml and "notranslate" in attribute.value.split():
+            return False
+        if attribute.name == "mtype" and attribute.value == "protected":
+            return False
+    return False if name in syntax.untouched else None
+
+
+def _matched(tokens: Sequence[Token], syntax: Syntax) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the partners of tags, and the ends of elements by their start tags."""
+    partners: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    open_tags: list[int] = []
+    num_open: Counter[str] = Counter()
+    for number, token in enumerate(tokens):
+        if token.kind is TokenKind.OPEN and token.name not in syntax.voids:
+            open_tags.append(number)
+            num_open[token.name] += 1
+        elif token.kind is TokenKind.CLOSE and num_open[token.name]:
+            while tokens[start := open_tags.pop()].name != token.name:
+                ends[start] = number
+                num_open[tokens[start].name] -= 1
+            num_open[token.name] -= 1
+            partners[start], partners[number] = number, start
+            ends[start] = number + 1
+    return partners, ends | dict.fromkeys(open_tags, len(tokens))

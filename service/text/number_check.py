@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from service.text.number_words import MONTH, MONTH_NUMBERS, SPELLED, WORDS
-from service.text.numbers import Number, Value, numbers, primary
+from service.text.numbers import MONTH, MONTH_NUMBERS, SPELLED, WORDS, Number, Value, numbers, primary
 
 _DIGIT = re.compile(r"\d")
 _MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)

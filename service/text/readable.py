@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from service.records import Link, Span
-from service.text.anchors import Anchor, moved, mover
+from service.text.alignment import Anchor, moved, mover
 from service.text.document import Segment
 from service.text.spans import Alphabet, spans_of
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from service.records import Span
-from service.text.anchors import Anchor, Move, mover
+from service.text.alignment import Anchor, Move, mover
 
 _AND = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "nl": "en", "pt": "e", "sv": "och", "da": "og"}
 _BETWEEN = re.compile(r"(?<=[\w%)\"'”“’.!?…*])[ \u00a0](&&?)[ \u00a0](?=[\w(\"'“„‘$€£*])")

@@ -26,7 +26,7 @@ from service.text.alignment import matrix, word_attention
 from service.text.capitals import go_on, is_capitals, raise_case, recase
 from service.text.clauses import cut
 from service.text.glossary import NO_TERMS, Glossary
-from service.text.guard import Fault
+from service.text.quality import Issue
 from service.translation.tasks import Rounds, Task, together
 
 _MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone; one that stands for a phrase has 18
@@ -71,7 +71,7 @@ class Draft(NamedTuple):
     """What a model makes of a text."""
 
     hypotheses: tuple[TranslatedText, ...] = ()  # best first
-    faults: tuple[Fault, ...] = ()
+    issues: tuple[Issue, ...] = ()
     source_tokens: int = 0
     row_steps: int = 0
     error: InternalError | None = None  # then there is no hypothesis
@@ -129,14 +129,14 @@ def draft(
     (reply,) = yield [Task(ids, params, codec.target_prefix)]
     if isinstance(reply.result, InternalError):
         return Draft(source_tokens=len(ids), error=reply.result)
-    hypotheses, faults = _cleaned(codec.decode(reply.result.hypotheses))
+    hypotheses, issues = _cleaned(codec.decode(reply.result.hypotheses))
     return Draft(
         hypotheses=_in_capitals(hypotheses, settings, kept) if is_raised else hypotheses,
-        faults=faults,
+        issues=issues,
         source_tokens=len(ids),
         row_steps=reply.row_steps,
         seen=seen,
-        source_ids=() if faults else ids,  # places in a text that was cleaned are others
+        source_ids=() if issues else ids,  # places in a text that was cleaned are others
         found=reply.result.hypotheses,
         kept=kept,
         is_raised=is_raised,
@@ -151,7 +151,7 @@ def piecewise(
     error = next((one.error for one in drafts if one.error is not None), None)
     return Draft(
         hypotheses=() if error else join_hypotheses([one.hypotheses for one in drafts]),
-        faults=tuple(dict.fromkeys([fault for one in drafts for fault in one.faults])),
+        issues=tuple(dict.fromkeys([issue for one in drafts for issue in one.issues])),
         source_tokens=sum([one.source_tokens for one in drafts]),
         row_steps=sum([one.row_steps for one in drafts]),
         error=error,
@@ -200,7 +200,7 @@ def _in_pieces(
     pieces = cut(seen, _counter(settings.codec), limit, language=language, spans=spans)
     done = yield from piecewise(pieces, index, settings, params)
     warning = (WarningKind.SPLIT, f"{num_tokens} tokens were translated in {len(pieces)} pieces")
-    return done._replace(faults=(*done.faults, warning))
+    return done._replace(issues=(*done.issues, warning))
 
 
 def _piece(piece: str, index: int, settings: Settings, params: SearchParams, kept: Sequence[str]) -> Rounds[Draft]:
@@ -212,22 +212,22 @@ def _piece(piece: str, index: int, settings: Settings, params: SearchParams, kep
     (reply,) = yield [Task(ids, params, settings.codec.target_prefix)]
     if isinstance(reply.result, InternalError):
         return Draft(source_tokens=len(ids), error=reply.result)
-    hypotheses, faults = _cleaned(settings.codec.decode(reply.result.hypotheses))
+    hypotheses, issues = _cleaned(settings.codec.decode(reply.result.hypotheses))
     language, count = settings.target_language, _counter(settings.codec)
     texts = [go_on(piece[begin:end], one.text, count, language=language) for one in hypotheses]
     written = [
         replace(one, text=piece[:begin] + text + piece[end:]) for one, text in zip(hypotheses, texts, strict=True)
     ]
-    return Draft(hypotheses=tuple(written), faults=faults, source_tokens=len(ids), row_steps=reply.row_steps)
+    return Draft(hypotheses=tuple(written), issues=issues, source_tokens=len(ids), row_steps=reply.row_steps)
 
 
-def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedText, ...], tuple[Fault, ...]]:
+def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedText, ...], tuple[Issue, ...]]:
     """Return the hypotheses without signs for unknown tokens, and what was wrong with them."""
     if not any(_UNKNOWN.search(hypothesis.text) for hypothesis in hypotheses):
         return hypotheses, ()
     texts = [" ".join(_UNKNOWN.sub(" ", hypothesis.text).split()) for hypothesis in hypotheses]
-    fault = (WarningKind.UNKNOWN_CHARACTERS, "the model gave tokens without a text, which were left out")
-    return tuple([replace(one, text=text) for one, text in zip(hypotheses, texts, strict=True)]), (fault,)
+    issue = (WarningKind.UNKNOWN_CHARACTERS, "the model gave tokens without a text, which were left out")
+    return tuple([replace(one, text=text) for one, text in zip(hypotheses, texts, strict=True)]), (issue,)
 
 
 def _in_capitals(

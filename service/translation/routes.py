@@ -10,7 +10,7 @@ from typing import TypeAlias
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, ModelInfo, TranslateOptions, TranslationRequest
 from service.registry.model_info import for_languages, pair_distance
-from service.text.languages import closeness
+from service.text.scripts import closeness
 
 Route: TypeAlias = tuple[ModelInfo, ...]  # the model of a language pair, or two with the pivot language between them
 Routes: TypeAlias = Mapping[str, Route]  # by source language; none: the pipeline alone knows what to do

@@ -32,7 +32,7 @@ from service.registry.catalogue import ServedModel
 from service.registry.model_info import untranslated
 from service.telemetry.logs import describe_error, get_logger
 from service.text.detector import NO_LANGUAGE, Detector
-from service.text.languages import closeness
+from service.text.scripts import closeness
 from service.translation.pipeline import INLINE_CHARACTERS, Pipeline
 from service.translation.routes import NOWHERE, Route, Routes, all_languages, find_route, legs_of, routes_of
 from service.translation.source_language import Judged, judge

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from service.records import Link, Span
-from service.text.anchors import Anchor, Move, moved, mover
+from service.text.alignment import Anchor, Move, moved, mover
 from service.text.document import Segment
 from service.text.restore import (
     StandIn,

@@ -1,7 +1,7 @@
 """The work on one segment: to token ids, through the engine, back to text, with everything in it that is not language.
 
     spans found -> rungs of a ladder, the first that keeps every span: search -> [links] -> restore
-                -> numbers changed? with the numbers as spans -> other faults? one safer try -> tags placed -> outcome
+                -> numbers changed? with the numbers as spans -> other issues? one safer try -> tags placed -> outcome
 
 A segment whose spans no rung keeps stays as it is, with a warning.  Knows neither asyncio nor the engine; see
 `tasks.py` for how the work gets done.
@@ -16,21 +16,17 @@ from service.engine.job import SearchParams
 from service.errors import InternalError
 from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
 from service.registry.model_info import untranslated
-from service.text.anchors import moved, mover_to_written
+from service.text.alignment import moved, mover_to_written
 from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
-from service.text.guard import EMPTY, Fault, coverage, faults, is_empty
-from service.text.nesting import is_well_formed
 from service.text.number_check import difference
 from service.text.numbers import numbers, written, written_price
 from service.text.patterns import has_branches
-from service.text.placement import place_tags
-from service.text.punctuation import as_in_source, eased
-from service.text.quality import estimate
+from service.text.placement import is_well_formed, place_tags
+from service.text.punctuation import as_in_source, eased, with_no_break_spaces
+from service.text.quality import EMPTY, Attempt, Issue, better, coverage, estimate, is_empty, issues, safer
 from service.text.readable import readable, spelled
-from service.text.retries import Attempt, better, safer
 from service.text.sentences import rewrap
-from service.text.spaces import with_no_break_spaces
 from service.text.spans import spans_of
 from service.translation.drafts import Draft, Settings, draft, piecewise
 from service.translation.rungs import Rung, rungs
@@ -64,18 +60,18 @@ class _Restored(NamedTuple):
     hypotheses: tuple[TranslatedText, ...]
     links: tuple[tuple[Link, ...], ...]  # of each hypothesis, with the segment's text
     uses: tuple[TermUse, ...]  # of the best hypothesis, in the segment's text
-    faults: Sequence[Fault]
+    issues: Sequence[Issue]
     coverage: float | None
 
     @property
     def is_empty(self) -> bool:
         """Whether it says nothing."""
-        return any(kind is WarningKind.EMPTY for kind, _ in self.faults)
+        return any(kind is WarningKind.EMPTY for kind, _ in self.issues)
 
     @property
     def attempt(self) -> Attempt:
         """What decides whether it is better than another one."""
-        return Attempt(self.faults, self.hypotheses[0].score, self.coverage)
+        return Attempt(self.issues, self.hypotheses[0].score, self.coverage)
 
 
 def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> Rounds[SegmentOutcome]:
@@ -125,7 +121,7 @@ def translate_segment(
     elif best is None:
         outcome = _untouched(segment, uses)
     else:
-        best = (yield from tries.safer(best)) if best.faults else best
+        best = (yield from tries.safer(best)) if best.issues else best
         outcome = _outcome(best, segment, tries.kept, settings, escape)
     outcome.source_tokens, outcome.row_steps, outcome.retries = tries.source_tokens, tries.row_steps, tries.retries
     for one in inner:
@@ -190,9 +186,14 @@ class _Tries:
 
     @property
     def prices(self) -> dict[Span, str]:
-        """How the spans that are amounts of money have to be written in the translation."""
+        """How the spans that are amounts of money, without tags inside, have to be written in the translation."""
         text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
-        return {span: written_price(text[slice(*span)], *languages) for span in self.spans}
+        tagged = {tag.position for tag in self.segment.tags}
+        return {
+            span: written_price(text[slice(*span)], *languages)
+            for span in self.spans
+            if tagged.isdisjoint(range(span.begin + 1, span.end))
+        }
 
     def first(
         self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})
@@ -211,14 +212,14 @@ class _Tries:
         return nothing
 
     def safer(self, best: _Restored) -> Rounds[_Restored]:
-        """Return what a second try makes of a translation with faults, if that is better: first its numbers."""
+        """Return what a second try makes of a translation with issues, if that is better: first its numbers."""
         for all_numbers in (False, True):
             if forms := self._forms(best, all_numbers=all_numbers):
                 self.retries = 1
                 again = yield from self.first(sorted([*self.spans, *forms]), forms)
                 best = again if again is not None and better(best.attempt, again.attempt) else best
         params = self.settings.params
-        if (retry := safer(self.segment.text, best.faults, params) if best.faults else None) is not None:
+        if (retry := safer(self.segment.text, best.issues, params) if best.issues else None) is not None:
             self.retries = 1
             limit = max(2, best.draft.source_tokens // 2) if retry.in_pieces else 0
             again = yield from self._try(best.rung, retry.params, limit)
@@ -228,7 +229,7 @@ class _Tries:
     def _forms(self, best: _Restored, *, all_numbers: bool) -> dict[Span, str]:
         """Return how the numbers that a translation lacks, or all, have to be written in it; empty: it is right."""
         text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
-        if all(kind is not WarningKind.NUMBERS for kind, _ in best.faults):
+        if all(kind is not WarningKind.NUMBERS for kind, _ in best.issues):
             return {}
         changed = difference(text, best.hypotheses[0].text, *languages)
         chosen = numbers(text, languages[0]) if all_numbers or not changed else changed.missing
@@ -287,7 +288,7 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
     if not hypotheses:
         return None
     share = coverage(segment.text, all_links[0]) if all_links[0] else None
-    noticed = faults(
+    noticed = issues(
         segment.text,
         hypotheses[0].text,
         finish_reason=hypotheses[0].finish_reason,
@@ -318,7 +319,7 @@ def _outcome(
         written.append(_with_text(hypothesis, text))
     if segment.tags and not is_well_formed(segment.tags, written[0].text):
         return _untouched(segment, best.uses)
-    noticed = [*best.draft.faults, *best.faults]
+    noticed = [*best.draft.issues, *best.issues]
     if best.uses and not all(use.is_honoured for use in best.uses):
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
     return SegmentOutcome(

@@ -9,7 +9,7 @@ from tests.fakes.bulk_runs import bulk, drafts, parts_done, parts_folder
 from tests.fakes.own_text import own_sentences
 
 PARTS = ("--part-size", "50")
-WITHIN_S = 60.0
+WITHIN_S = 300.0
 
 
 def write_source(file: Path, lines: int) -> Path:

@@ -1,9 +1,9 @@
-"""What a second, safer try is worth: chrF of the translations that have a fault, before and after.
+"""What a second, safer try is worth: chrF of the translations that have an issue, before and after.
 
     python tests/quality/retries.py --data DATA
 
 Every sentence of the sets that the included models are reliable for is translated; those with a loop or an unusual
-length are translated again without repeated sequences, and in pieces (`service/text/retries.py`).
+length are translated again without repeated sequences, and in pieces (`service/text/quality.py`).
 """
 
 import json
@@ -28,7 +28,7 @@ from model.tokenizer import Tokenizer
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions, WarningKind
 from service.text.clauses import cut
-from service.text.guard import faults
+from service.text.quality import issues
 
 SETS = ("tatoeba_dev", "flores-dev", "wmt13")
 KINDS = (WarningKind.REPETITION, WarningKind.LENGTH_RATIO)
@@ -57,14 +57,14 @@ class Model:
         limit = self.count_tokens(text) // 2
         return " ".join(self.translate([piece.strip() for piece in cut(text, self.count_tokens, limit)]))
 
-    def faults(self, source: str, target: str) -> set[WarningKind]:
+    def issues(self, source: str, target: str) -> set[WarningKind]:
         languages = self.languages
-        found = faults(source, target, source_language=languages.source, target_language=languages.target)
+        found = issues(source, target, source_language=languages.source, target_language=languages.target)
         return {kind for kind, _ in found}
 
 
 def main(data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.gz.")]) -> None:
-    """Translate what has a fault again."""
+    """Translate what has an issue again."""
     columns = ("", "sentences", "chrF", "no repeats: chrF", "still faulty", "pieces: chrF", "still faulty")
     table = Table(*columns, title="second tries", title_justify="left")
     found = {}
@@ -74,7 +74,7 @@ def main(data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.g
         pairs = [pair for pair in pairs if model.count_tokens(pair.source) <= model.longest]
         by_kind: dict[WarningKind, list[tuple[Pair, str]]] = defaultdict(list)
         for pair, first in zip(pairs, model.translate([pair.source for pair in pairs]), strict=True):
-            kinds = model.faults(pair.source, first)
+            kinds = model.issues(pair.source, first)
             for kind in [kind for kind in KINDS if kind in kinds][:1]:
                 by_kind[kind].append((pair, first))
         for kind, faulty in by_kind.items():
@@ -84,7 +84,7 @@ def main(data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.g
                 model.translate([pair.source for pair in chosen], NO_REPEAT),
                 [model.in_pieces(pair.source) for pair in chosen],
             ):
-                still = sum(bool(model.faults(pair.source, text)) for pair, text in zip(chosen, again, strict=True))
+                still = sum(bool(model.issues(pair.source, text)) for pair, text in zip(chosen, again, strict=True))
                 row += [_chrf(again, chosen), still]
             found[f"{name}, {kind.value}"] = row
             table.add_row(f"{name}, {kind.value}", *map(str, row))

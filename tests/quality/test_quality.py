@@ -13,7 +13,7 @@ from tests.quality.score import CARD_NAME, SEARCHES, card_value, chrf_of, pairs_
 
 # Another processor may decide a near-tie otherwise.  The fp32 graphs of the same weights differ in more than that, and
 # are 0.3 away: `python -m export model/pretrained/en-de OUT --precision fp32`, `score.py --bundle OUT`.  Greedy
-# search, the least of the faults below, costs 1.3.
+# search, the least of the issues below, costs 1.3.
 MAX_LOSS = 0.5
 # The native engine's int8 rounds differently.  Over draws of the 300 sentences the difference of the two engines has a
 # standard deviation of 0.26, so that an instruction set of it can be this far away by chance.

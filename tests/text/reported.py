@@ -84,7 +84,7 @@ REPORTED = (
             keeps=("$",),
             sentences=2,
         ),
-        "Dr. Smith kam um 5 p.m. am Jan. 3rd. Er bezahlte $1,299.99 für die Karte.",
+        "Dr. Smith kam um 5 p.m. am Jan. 3rd. Er bezahlte $1.299,99 für die Karte.",
         lambda said: "Dr. Smith" in said and bool(re.search(r"\$\s?1[.,]299[.,]99|1[.,]299[.,]99\s?\$", said)),
     ),
     Row(

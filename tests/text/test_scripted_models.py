@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
 
 import pytest
 
@@ -39,7 +40,8 @@ def test_all_conditions_hold_of_all_cases(pipeline, text_format):
     assert problems(cases, translated(pipeline.translate, cases)) == {}
 
 
-GERMAN_DAY = re.compile(r"\b\d{1,2}\.\d{1,2}\.(?!\d)")  # "31.12." is written as the target language writes it
+# "31.12." and "$1,299.99" are written as the target language writes them.
+REWRITTEN = re.compile(r"\b\d{1,2}\.\d{1,2}\.(?!\d)|[$€£¥₹₿]\s?\d+[.,]\d|\d[.,]\d+\s?[$€£¥₹₿]")
 
 
 def without_tags(case: Case, text: str) -> str:
@@ -47,7 +49,7 @@ def without_tags(case: Case, text: str) -> str:
 
 
 def test_an_echo_gives_the_text_back(echoing):
-    cases = [case for case in all_cases() if not case.is_broken and not GERMAN_DAY.search(case.text)]
+    cases = [case for case in all_cases() if not case.is_broken and not REWRITTEN.search(unescape(case.text))]
     answers = translated(echoing.translate, cases)
 
     changed = {

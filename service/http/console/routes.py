@@ -28,10 +28,10 @@ from service.http.languages import offered
 from service.http.whole_server import WholeServer
 from service.records import TextFormat, TranslateOptions, TranslationRequest
 from service.scores import ScorePair, ScoreRequest
-from service.text.languages import closeness
+from service.text.scripts import closeness
 from service.translation.routing import Router, left_as_it_is
 from service.translation.scoring import score
-from service.translation.sentence_stream import sentences_of, translate_sentences
+from service.translation.stream import sentences_of, translate_sentences
 
 NUM_ALTERNATIVES = 6
 DIALECT = Dialect(name="console", text_field="text")

@@ -5,7 +5,7 @@ import html
 import pytest
 
 from service.records import Link, Span
-from service.text.anchors import Anchor, moved, mover, mover_to_written
+from service.text.alignment import Anchor, moved, mover, mover_to_written
 
 
 def place(text: str, part: str) -> Span:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from service.errors import InvalidInput
 from service.records import Link, Span, Term, TermUse
+from service.text.alignment import words_of
 from service.text.glossary import MAX_CHARACTERS, Glossary, check_terms, honour, kept
-from service.text.word_links import words_of
 
 
 def found(text: str, *sources: str, spans: tuple[Span, ...] = ()) -> list[str]:

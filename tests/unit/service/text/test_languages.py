@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.text.languages import Closeness, closeness
+from service.text.scripts import Closeness, closeness
 
 
 @pytest.mark.parametrize(

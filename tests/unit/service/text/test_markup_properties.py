@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Link, TextFormat
+from service.text.alignment import words_of
 from service.text.document import Segment
 from service.text.markup import escape, parse
-from service.text.nesting import is_well_formed
 from service.text.pieces import split
-from service.text.placement import place_tags
-from service.text.word_links import words_of
+from service.text.placement import is_well_formed, place_tags
 
 FORMATS = st.sampled_from(TextFormat)
 WORDS = st.sampled_from(

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.text.number_check import difference
-from service.text.number_words import separators
-from service.text.numbers import numbers, written, written_price
+from service.text.numbers import numbers, separators, written, written_price
 
 SAME = {  # English, German
     "separators": [

@@ -3,13 +3,12 @@
 import pytest
 
 from service.records import Link, Span, TextFormat
+from service.text.alignment import words_of
 from service.text.document import Document, Segment
 from service.text.markup import parse
-from service.text.nesting import is_well_formed
 from service.text.pieces import split
-from service.text.placement import place_tags
+from service.text.placement import is_well_formed, place_tags
 from service.text.restore import strip_outer
-from service.text.word_links import words_of
 
 
 def first_segment(document: Document) -> Segment:

@@ -9,8 +9,8 @@ import pytest
 from service.engine.job import FinishReason
 from service.errors import InvalidInput, Unavailable
 from service.records import TranslatedText, Translation, TranslationResult
-from service.translation import stream_buffer
-from service.translation.stream_buffer import StreamBuffer
+from service.translation import stream
+from service.translation.stream import StreamBuffer
 
 
 class Desk:
@@ -83,7 +83,7 @@ async def test_places_are_taken_until_the_answer_is_sent():
 
 
 async def test_characters_are_bounded_too(monkeypatch):
-    monkeypatch.setattr(stream_buffer, "MAX_HELD_CHARACTERS", 12)
+    monkeypatch.setattr(stream, "MAX_HELD_CHARACTERS", 12)
     desk = Desk(max_texts=100)
     taking = await desk.take(1, 2, 3)
     assert sorted(desk.futures) == [1, 2]  # of 6 characters each
@@ -161,7 +161,7 @@ async def test_answers_of_different_models_come_in_different_messages():
 
 
 async def test_messages_are_bounded(monkeypatch):
-    monkeypatch.setattr(stream_buffer, "MAX_MESSAGE_CHARACTERS", 10)
+    monkeypatch.setattr(stream, "MAX_MESSAGE_CHARACTERS", 10)
     desk = Desk()
     await desk.take(1, 2, 3)
     for number, length in ((1, 6), (2, 6), (3, 11)):

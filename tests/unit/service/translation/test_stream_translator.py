@@ -24,7 +24,7 @@ from service.queue.admission import MIN_RETRY_S
 from service.records import Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translation.routing import Router
-from service.translation.stream_translator import StreamTranslator
+from service.translation.stream import StreamTranslator
 from tests.fakes.stream_service import LIMITS, OUT_OF_MEMORY, LoudPipeline
 
 

@@ -1,4 +1,4 @@
-"""What the guard finds in translations that are wrong, and that it leaves good ones alone."""
+"""What the quality check finds in translations that are wrong, and that it leaves good ones alone."""
 
 import pytest
 from hypothesis import given
@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from service.engine.job import FinishReason
 from service.records import Link, Span, WarningKind
-from service.text.guard import coverage, faults
+from service.text.quality import coverage, issues
 
 
 def kinds(source: str, target: str, languages: str = "en-de", **given: object) -> set[WarningKind]:
     source_language, target_language = languages.split("-", 1)
-    found = faults(source, target, source_language=source_language, target_language=target_language, **given)  # type: ignore[arg-type]
+    found = issues(source, target, source_language=source_language, target_language=target_language, **given)  # type: ignore[arg-type]
     return {kind for kind, _ in found}
 
 
@@ -35,7 +35,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("languages", "source", "target"), GOOD)
 def test_a_good_translation_has_no_fault(languages, source, target):
-    assert not faults(source, target, source_language=languages.split("-")[0], target_language=languages.split("-")[1])
+    assert not issues(source, target, source_language=languages.split("-")[0], target_language=languages.split("-")[1])
 
 
 LOOPS = [
@@ -252,7 +252,7 @@ def test_names_units_and_quotes_may_stay_in_their_script(languages, source, targ
 
 
 def test_other_numbers_are_found_and_told_without_the_text():
-    assert faults("Call 5551 now", "Ruf 555 an", source_language="en", target_language="de") == [
+    assert issues("Call 5551 now", "Ruf 555 an", source_language="en", target_language="de") == [
         (WarningKind.NUMBERS, "numbers of the source that are missing: 1; new ones: 1")
     ]
 
@@ -292,7 +292,7 @@ def test_coverage_counts_the_longer_words_of_the_source():
 
 @given(st.text(), st.text(), st.sampled_from(["", "de", "ru", "ja", "en-US", "zho_Hans", "-", "_", "x-y"]))
 def test_any_two_texts_can_be_compared_and_no_message_has_them(source, target, language):
-    found = faults(source, target, source_language="en", target_language=language)
+    found = issues(source, target, source_language="en", target_language=language)
 
     assert len({kind for kind, _ in found}) == len(found)
     for _, message in found:

@@ -1,6 +1,6 @@
-"""How often the guard warns of good translations, and how often it notices bad ones: what its bounds were chosen by.
+"""How often the quality check warns of good translations and notices bad ones: what its bounds were chosen by.
 
-    python tests/quality/guard_bounds.py --data DATA
+    python tests/quality/issue_bounds.py --data DATA
 
 Good are the references of the development sets.  Bad are the same with their end left out, twice in a row, with their
 last three words four times, and the sources themselves.  Prints how many are warned of, in percent, and what a call
@@ -30,7 +30,7 @@ from model.tokenizer import Tokenizer
 from service.engine.job import Job, JobResult, SearchParams
 from service.local import LocalTranslator
 from service.records import WarningKind
-from service.text import guard
+from service.text import quality
 from service.text.alignment import links, matrix, word_attention
 
 SETS = ("tatoeba_dev", "multi30k_val", "multi30k_test_2016_flickr", "flores-dev", "wmt13")
@@ -59,7 +59,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Directory with dev/NAME.LANG.gz.")],
     bundle: Annotated[list[Path] | None, typer.Option(help="May be repeated. Default: the included ones.")] = None,
 ) -> None:
-    """Measure what the guard finds."""
+    """Measure what the quality check finds."""
     table = Table(
         "", "translations", *(kind.value for kind in KINDS), "any", title="warned of, %", title_justify="left"
     )
@@ -77,7 +77,8 @@ def main(
             table.add_row(f"{name}, {what}", str(len(damaged)), *(f"{share:.2f}" for share in row.values()))
         if translator.info.has_scorer:
             for what, damaged in cases(random.Random(1).sample(pairs, SCORED)).items():
-                low = 100 * sum(value < guard.LEAST_COVERAGE for value in coverages(translator, damaged)) / len(damaged)
+                is_low = [value < quality.LEAST_COVERAGE for value in coverages(translator, damaged)]
+                low = 100 * sum(is_low) / len(damaged)
                 found[f"{name}, {what}"]["low_coverage"] = low
                 covered.add_row(f"{name}, {what}", str(len(damaged)), f"{low:.2f}")
     plain = [pair for pair in pairs if 60 <= len(pair.source) <= 100][:1_000]
@@ -111,13 +112,13 @@ def coverages(translator: LocalTranslator, pairs: Sequence[Pair]) -> list[float]
             target, target_spans = codec.decode_with_spans(outcome.hypotheses[0].token_ids)
             attention = matrix(outcome.forced.attention, len(ids))
             linked = links(word_attention(attention, source, source_spans, target, target_spans))
-            found[outcome.job_id] = guard.coverage(source, linked)
+            found[outcome.job_id] = quality.coverage(source, linked)
     return [found[index] for index in range(len(pairs))]
 
 
 def check(pair: Pair, languages: Languages, source_tokens: int, target_tokens: int) -> set[WarningKind]:
-    """Return the kinds of faults of a translation."""
-    found = guard.faults(
+    """Return the kinds of issues of a translation."""
+    found = quality.issues(
         pair.source,
         pair.target,
         source_language=languages.source,
@@ -129,7 +130,7 @@ def check(pair: Pair, languages: Languages, source_tokens: int, target_tokens: i
 
 
 def shares(pairs: Sequence[Pair], languages: Languages, tokenizer: Tokenizer) -> dict[str, float]:
-    """Return how many of the pairs have each fault, and any fault, in percent."""
+    """Return how many of the pairs have each issue, and any issue, in percent."""
     counts: Counter[str] = Counter()
     for pair in pairs:
         kinds = check(pair, languages, len(tokenizer.encode(pair.source)), len(tokenizer.encode(pair.target)))

@@ -4,7 +4,7 @@ import pytest
 
 from service.engine.job import SearchParams
 from service.records import WarningKind
-from service.text.retries import Attempt, Retry, better, safer
+from service.text.quality import Attempt, Retry, better, safer
 
 PLAIN = SearchParams(max_target_tokens=64)
 NO_LOOPS = PLAIN._replace(no_repeat_ngram_size=3)
@@ -28,7 +28,7 @@ SENTENCE = "The children of the village play in the garden every day."
         ([WarningKind.TRUNCATED], PLAIN, Retry(PLAIN, in_pieces=True)),
     ],
 )
-def test_each_fault_has_its_remedy(kinds, params, expected):
+def test_each_issue_has_its_remedy(kinds, params, expected):
     assert safer(SENTENCE, [(kind, "") for kind in kinds], params) == expected
 
 
@@ -55,5 +55,5 @@ def test_a_translation_may_become_longer_where_the_caller_allows_it():
         (Attempt([(WarningKind.UNKNOWN_CHARACTERS, "")], -0.5), Attempt([], -0.9), True),
     ],
 )
-def test_fewer_faults_go_before_coverage_and_coverage_before_score(first, second, expected):
+def test_fewer_issues_go_before_coverage_and_coverage_before_score(first, second, expected):
     assert better(first, second) is expected
