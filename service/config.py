@@ -114,6 +114,9 @@ class LimitsConfig:
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
     max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed; one HTTP body
     max_queue_seconds: Seconds = 30.0  # of work ahead of a request, as estimated; more is refused
+    # A file to translate, over HTTP; four of that size are taken in at a time, by each edge.
+    max_document_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 32 << 20
+    max_document_seconds: Seconds = 3_600.0  # longest the translation of a file may take
     max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
     max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
     max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight, shared like requests
@@ -170,6 +173,8 @@ class ModelsConfig:
     # Holds NAME.tsv, each a glossary that requests may name: source, tab, target in each line; changes are noticed by
     # the first request that names one after watch_period_s.
     glossaries: OptionalPath = None
+    # Where glossaries that callers make over HTTP (DeepL's protocol) are kept, a file each; None: they can make none.
+    uploaded_glossaries: OptionalPath = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -80,6 +80,24 @@ class CallBook:
         self.calls.add(call)
         return call
 
+    def begin_after(self, call: Call, method: str, *, limit_s: float) -> Call:
+        """Make the record of work that goes on for the caller of a call that has its answer, and count it in."""
+        now = time.monotonic()
+        own = Call(
+            method=method,
+            request_id=call.request_id,
+            caller=call.caller,
+            models=call.models,
+            trace_headers=call.trace_headers,
+            started=now,
+            deadline=now + limit_s,
+            limit_s=limit_s,
+        )
+        current_call.set(own)
+        self._metrics.call_received(method)
+        self.calls.add(own)
+        return own
+
     def authenticate(self, method: str, metadata: Metadata, call: Call) -> None:
         """Note whose key the call is made with; raises as `Authenticator.authenticate`."""
         try:

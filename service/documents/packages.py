@@ -40,14 +40,14 @@ def _say_language(said: Iterable[Said], target: str) -> None:
         return
     likely = subtags.likely
     region = subtags.region or likely.region
-    apart = _SCRIPTS.get(likely.script, set())
-    western = [one for one in said if one.name not in _ASIAN | _BIDI]
-    counts = Counter(_language(one.language) for one in western if one.language)
+    apart = _SCRIPTS.get(likely.script, set())  # attributes for scripts that have their own
+    counts = Counter(_language(one.language) for one in said if one.language and one.name not in _ASIAN | _BIDI)
     main = counts.most_common(1)[0][0] if counts else ""
     for one in said:
-        is_ours = one.name in apart or (
-            (one.name in {"", "lang"} or not apart) and one in western and _language(one.language) == main
-        )
+        if one.name in _ASIAN | _BIDI:
+            is_ours = one.name in apart
+        else:
+            is_ours = _language(one.language) == main and (not apart or one.name in {"", "lang"})
         if is_ours and one.name.startswith("country"):
             one.place.fixed = region
         elif is_ours and one.name.startswith("language"):

@@ -2,6 +2,6 @@
 
 # Methods of calls that models work for, as labels; here, because the core knows them before it loads the dialects.
 METHODS = (
-    *("libretranslate/translate", "libretranslate/translate_file", "deepl/translate"),
-    *("console/translate", "console/alternatives", "console/score"),
+    *("libretranslate/translate", "libretranslate/translate_file", "deepl/translate", "deepl/document_work"),
+    *("console/translate", "console/document", "console/alternatives", "console/score"),
 )

@@ -88,7 +88,7 @@ def create_app(routes: Sequence[Route], *, max_body_bytes: int = MAX_BODY_BYTES,
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=["retry-after", "x-request-id", "x-translation-warnings"],
         )

@@ -12,7 +12,8 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -44,6 +45,8 @@ STATUSES = {
 _MAX_TIMEOUT_MS = 86_400_000
 _PIECE_BYTES = 64 << 10  # a reader is slow if it does not take so much in time, however long the answer is
 _UNAVAILABLE_RETRY_S = 1
+LARGE_FILES = 4  # of the largest size that are held at a time
+_FILES_RETRY_S = 5.0
 _PRIORITIES = {priority.label: priority for priority in Priority}
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
@@ -94,18 +97,30 @@ class HttpCalls:
     """Takes calls over HTTP; refuses them all until `refusal` is set to None."""
 
     def __init__(
-        self, book: CallBook, *, max_request_seconds: float, max_body_bytes: int, refuse: Refuse | None = None
+        self,
+        book: CallBook,
+        *,
+        max_request_seconds: float,
+        max_body_bytes: int,
+        max_file_bytes: int = 0,
+        max_file_seconds: float = 0.0,
+        refuse: Refuse | None = None,
     ) -> None:
         """Begin with no call.
 
         Args:
             max_body_bytes: of a request's body.
+            max_file_bytes: of a request's body that has a file in it, if that is more.
+            max_file_seconds: that the work on a file may take.
             refuse: asked before a call is worked for; None, or why this caller's call is refused.
         """
         self.refusal: Unavailable | None = Unavailable("the server is starting", reason="starting")
         self._book = book
         self._max_request_seconds = max_request_seconds
         self._max_body_bytes = max_body_bytes
+        self._max_file_bytes = max(max_file_bytes, max_body_bytes)
+        self._max_file_seconds = max_file_seconds
+        self._file_bytes = 0  # of large bodies that are held
         self._refuse = refuse
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -119,14 +134,16 @@ class HttpCalls:
         verbs: Sequence[str] = ("POST",),
         is_work: bool = True,
         needs_key: bool = True,
+        takes_files: bool = False,
     ) -> Route:
         """Return the route whose requests are calls of this method, answered by `behaviour`.
 
         Args:
             is_work: whether the models work for it, so that it can be refused when they have too much.
             needs_key: whether a caller without a key is refused where there are keys; a bad key always is.
+            takes_files: whether the limits are those of files.
         """
-        endpoint = _Endpoint(self, dialect, f"{dialect.name}/{method}", behaviour, is_work, needs_key)
+        endpoint = _Endpoint(self, dialect, f"{dialect.name}/{method}", behaviour, is_work, needs_key, takes_files)
         return Route(path, endpoint, methods=list(verbs), max_body_size=sys.maxsize)  # see `_body_of`
 
     async def all_left(self) -> None:
@@ -134,17 +151,41 @@ class HttpCalls:
         while self._running:
             await asyncio.wait(self._running)
 
+    def work_on(self, call: Call, method: str, work: Callable[[Call], Coroutine[Any, Any, None]]) -> None:
+        """Work for the caller of a call beyond its answer, with the limits of files, as a call of its own.
+
+        Args:
+            work: gets the record of that call; its errors are in the book, and nowhere else.
+        """
+        task = asyncio.create_task(self._work(call, method, work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _work(self, call: Call, method: str, work: Callable[[Call], Coroutine[Any, Any, None]]) -> None:
+        own = self._book.begin_after(call, method, limit_s=self._max_file_seconds)
+        try:
+            async with asyncio.timeout(self._max_file_seconds):
+                await work(own)
+        except TimeoutError:
+            self._book.fail(DeadlineExceeded("the deadline passed"), own)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody waits for it: it is in the book
+            self._book.fail(error, own)
+        finally:
+            self._book.end(own)
+
     async def answer(self, endpoint: "_Endpoint", request: Request, send: Send) -> None:
         """Answer a request, and account for its call."""
         metadata = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
-        call = self._book.begin(endpoint.method, peer_of(request), metadata, limit_s=self._max_request_seconds)
+        limit_s = self._max_file_seconds if endpoint.takes_files else self._max_request_seconds
+        call = self._book.begin(endpoint.method, peer_of(request), metadata, limit_s=limit_s)
         sender = _Sender(send, call, before_end=partial(self._book.end, call))
         task = asyncio.current_task()
         assert task
         self._running.add(task)
         try:
-            asked = await self._admit(endpoint, request, metadata, call)
-            await _finish(_respond(endpoint, asked, call, sender), request.receive, call, sender)
+            async with self._room_for(endpoint, request) as max_bytes:
+                asked = await self._admit(endpoint, request, metadata, call, max_bytes)
+                await _finish(_respond(endpoint, asked, call, sender), request.receive, call, sender)
         except ClientDisconnect:
             call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
         except HTTPException as error:  # the body is too large
@@ -161,7 +202,29 @@ class HttpCalls:
             if not sender.is_complete:
                 self._book.end(call)
 
-    async def _admit(self, endpoint: "_Endpoint", request: Request, metadata: Metadata, call: Call) -> HttpRequest:
+    @asynccontextmanager
+    async def _room_for(self, endpoint: "_Endpoint", request: Request) -> AsyncGenerator[int]:
+        """Yield how many bytes the body may have; bodies with large files share the memory that there is for them.
+
+        One that is refused is read all the same, as far as that is bearable, or its sender would not see the answer.
+        """
+        length = int(request.headers.get("content-length", 0))
+        is_large = endpoint.takes_files and length > self._max_body_bytes
+        held = length if is_large and length <= self._max_file_bytes else 0
+        if is_large and length <= LARGE_FILES * self._max_file_bytes and not held:
+            await _throw_away(request)
+        if self._file_bytes + held > LARGE_FILES * self._max_file_bytes:
+            await _throw_away(request)
+            raise Overloaded("too many large files are being translated", reason="files", retry_after_s=_FILES_RETRY_S)
+        self._file_bytes += held
+        try:
+            yield self._max_file_bytes if is_large else self._max_body_bytes
+        finally:
+            self._file_bytes -= held
+
+    async def _admit(
+        self, endpoint: "_Endpoint", request: Request, metadata: Metadata, call: Call, max_bytes: int
+    ) -> HttpRequest:
         """Return what is asked, by a caller who may ask.
 
         A body that is not too large is read before anything is refused: a connection that ends with something unread in
@@ -169,12 +232,12 @@ class HttpCalls:
         """
         try:
             async with asyncio.timeout(self._max_request_seconds):
-                body = await _body_of(request, self._max_body_bytes)
+                body = await _body_of(request, max_bytes)
         except TimeoutError:
             raise DeadlineExceeded("the time is over and the request is not there") from None
         _raise_if(self.refusal)
         timeout_s, priority = _timeout_s(metadata), _priority(metadata)
-        if timeout_s is not None and timeout_s < self._max_request_seconds:
+        if timeout_s is not None and call.started + timeout_s < call.deadline:
             call.deadline, call.limit_s = call.started + timeout_s, None
         key_field = endpoint.dialect.key_field
         is_key_in_field = bool(key_field) and all(name not in KEY_HEADERS for name, _ in metadata)
@@ -203,6 +266,7 @@ class _Endpoint:
     behaviour: Behaviour
     is_work: bool
     needs_key: bool
+    takes_files: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.calls.answer(self, Request(scope, receive), send)
@@ -277,6 +341,12 @@ async def _body_of(request: Request, max_bytes: int) -> bytes:
         if num_bytes > max_bytes:
             raise refusal
     return b"".join(pieces)
+
+
+async def _throw_away(request: Request) -> None:
+    """Read a body that nobody wants, piece by piece."""
+    async for _ in request.stream():
+        pass
 
 
 def peer_of(request: Request) -> str:

@@ -20,6 +20,7 @@ from service.http.operations import JSON, URLENCODED, Operation, answer_with
 from service.http.warnings import KindOfWarning, warn_of, warnings_of
 from service.http.whole_server import WholeServer
 from service.records import NO_OPTIONS, Segmentation, TextFormat, TranslateOptions, TranslationRequest
+from service.registry.uploaded_glossaries import UploadedGlossaries
 from service.translation.routes import source_languages
 from service.translation.routing import Router
 
@@ -68,7 +69,7 @@ class TranslateBody(BaseModel):
         BeforeValidator(lambda value: str(int(value)) if isinstance(value, int) else value),
     ] = None
     preserve_formatting: Annotated[bool, Field(description="The server always does.")] = False
-    glossary_id: Annotated[str | None, Field(description="Name of a glossary of the server.")] = None
+    glossary_id: Annotated[str | None, Field(description="Glossary of the caller, or of the server.")] = None
     show_billed_characters: Annotated[bool, Field(description="They are always shown.")] = True
     auth_key: Annotated[str | None, Field(description="API key, in clients before 2025.")] = None
 
@@ -121,9 +122,10 @@ class Usage(BaseModel):
 class DeepL:
     """Answers the requests of DeepL's clients."""
 
-    def __init__(self, router: Router, whole: WholeServer) -> None:
+    def __init__(self, router: Router, whole: WholeServer, glossaries: UploadedGlossaries) -> None:
         """Answer with this router; `whole` knows what the holder of a key has had translated."""
         self._router = router
+        self._glossaries = glossaries
         self._whole = whole
 
     def operations(self) -> list[Operation]:
@@ -139,13 +141,15 @@ class DeepL:
         """Answer /v2/translate."""
         body = checked(TranslateBody, asked.fields)
         tags = body.ignore_tags if body.tag_handling else ()
+        glossary_name, terms = await self._glossaries.named(body.glossary_id, call.caller, body.target_lang)
         request = TranslationRequest(
             texts=tuple(_marked(text, tags) for text in body.text),
             source_language=body.source_lang or "",
             target_language=body.target_lang,
             format=_FORMATS[body.tag_handling],
             options=_OPTIONS[body.split_sentences],
-            glossary_name=body.glossary_id or "",
+            glossary_name=glossary_name,
+            terms=terms,
             priority=asked.priority,
             allows_same_language=True,
         )

@@ -20,7 +20,7 @@ from service.http.calls import Dialect, HttpRequest, peer_of
 from service.http.fields import File, checked
 from service.http.languages import name_of, offered, source_of
 from service.http.operations import MULTIPART, Operation, answer_with
-from service.http.translated_files import download, translate_file
+from service.http.translated_files import FileTranslator, download
 from service.http.warnings import KindOfWarning, warn_of, warnings_of
 from service.http.whole_server import WholeServer
 from service.records import NO_OPTIONS, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
@@ -69,7 +69,7 @@ class FileBody(KeyBody):
     file: Annotated[
         InstanceOf[File],
         WithJsonSchema(
-            {"type": "string", "format": "binary", "description": f"One of {' '.join(SUFFIXES)}, in UTF-8."}
+            {"type": "string", "format": "binary", "description": f"One of {' '.join(SUFFIXES)}; texts in UTF-8."}
         ),
     ]
     source: _Source = AUTO
@@ -106,6 +106,7 @@ class FileAnswer(_Answer):
     """Where the translated file is for some minutes."""
 
     translated_file_url: str
+    warnings: list[KindOfWarning] | None = None  # not LibreTranslate's own
 
 
 class Language(_Answer):
@@ -146,9 +147,17 @@ class Settings(_Answer):
 class LibreTranslate:
     """Answers the requests of LibreTranslate's clients."""
 
-    def __init__(self, router: Router, limits: LimitsConfig, whole: WholeServer, security: SecurityConfig) -> None:
+    def __init__(
+        self,
+        router: Router,
+        files: FileTranslator,
+        limits: LimitsConfig,
+        whole: WholeServer,
+        security: SecurityConfig,
+    ) -> None:
         """Answer with this router; raises ConfigError if what the settings say of proxies cannot be used."""
         self._router = router
+        self._files = files
         self._limits = limits
         self._has_keys = security.api_keys is not None
         self._proxies = trusted_proxies(security)
@@ -161,7 +170,13 @@ class LibreTranslate:
         return [
             _operation("/translate", self.translate, "Translate texts", TranslateAnswer, TranslateBody),
             _operation(
-                "/translate_file", self.translate_file, "Translate a file", FileAnswer, FileBody, kinds=[MULTIPART]
+                "/translate_file",
+                self.translate_file,
+                "Translate a file",
+                FileAnswer,
+                FileBody,
+                kinds=[MULTIPART],
+                takes_files=True,
             ),
             _operation("/detect", self.detect, "Detect the language of a text", list[Detected], DetectBody),
             _operation("/languages", self.languages, "List the languages", list[Language], KeyBody, **listing),
@@ -217,9 +232,10 @@ class LibreTranslate:
             priority=asked.priority,
             allows_same_language=True,
         )
-        content = await translate_file(body.file, wish, call, self._router)
-        name = await self._whole.keep(File(body.file.name, content))
-        return answer_with(FileAnswer(translated_file_url=f"{self._address(asked.request)}download_file/{name}"))
+        translated = await self._files.translated(body.file, wish, call)
+        name = await self._whole.keep(translated.file)
+        address = f"{self._address(asked.request)}download_file/{name}"
+        return answer_with(FileAnswer(translated_file_url=address, warnings=translated.warnings or None))
 
     async def detect(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /detect: with no language if none can be told."""

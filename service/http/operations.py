@@ -7,6 +7,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ JSON, URLENCODED, MULTIPART = "application/json", "application/x-www-form-urlenc
 _ERRORS = {
     "400": "what was asked for cannot be done as it is",
     "403": "no API key, or none that is good for this",
+    "404": "there is none",
     "409": "the model needs more memory than the server may take",
     "413": "the body is too large",
     "429": "too much work waits: try again after Retry-After seconds",
@@ -55,11 +57,13 @@ class Operation:
     verbs: Sequence[str] = ("POST",)
     is_work: bool = True
     needs_key: bool = True
+    takes_files: bool = False
+    status: int = 200  # of the answer that says that it is done
 
 
-def answer_with(model: BaseModel, headers: dict[str, str] | None = None) -> Response:
+def answer_with(model: BaseModel, headers: dict[str, str] | None = None, status: int = 200) -> Response:
     """Return the response with this record; what is None is left out."""
-    return Response(model.model_dump_json(by_alias=True, exclude_none=True), media_type=JSON, headers=headers)
+    return Response(model.model_dump_json(by_alias=True, exclude_none=True), status, headers, JSON)
 
 
 def routes_of(calls: HttpCalls, operations: Sequence[Operation]) -> list[Route]:
@@ -84,6 +88,7 @@ def routes_of(calls: HttpCalls, operations: Sequence[Operation]) -> list[Route]:
             verbs=one.verbs,
             is_work=one.is_work,
             needs_key=one.needs_key,
+            takes_files=one.takes_files,
         )
         for one in operations
     ]
@@ -123,8 +128,12 @@ def _schema(kind: Any, mode: JsonSchemaMode, dialect: Dialect, schemas: dict[str
 
 def _operation(one: Operation, verb: str, body: dict[str, Any] | None, answer: dict[str, Any]) -> dict[str, Any]:
     error = {"type": "object", "properties": {one.dialect.error_field: {"type": "string"}}}
-    responses: dict[str, Any] = {"200": {"description": "done", "content": {JSON: {"schema": answer}}}}
+    media = {bytes: "application/octet-stream", str: "text/tab-separated-values"}.get(one.answer, JSON)
+    content = {} if one.answer is None else {"content": {media: {"schema": answer}}}
+    responses: dict[str, Any] = {str(one.status): {"description": "done", **content}}
     for status, meaning in _ERRORS.items():
+        if status == "404" and one.dialect.statuses.get("NOT_FOUND", 404) != 404:
+            continue
         responses[status] = {"description": meaning, "content": {JSON: {"schema": error}}}
     described: dict[str, Any] = {
         "operationId": f"{one.dialect.name}_{one.method}_{verb.lower()}",
@@ -133,11 +142,15 @@ def _operation(one: Operation, verb: str, body: dict[str, Any] | None, answer: d
         "security": [{}, {"bearer": []}, {"deepl": []}],
         "responses": responses,
     }
+    if names := re.findall(r"{(\w+)}", one.path):
+        described["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
     if body is not None and verb == "GET":  # a listing, of which no field is required
         described["parameters"] = [
             {"name": name, "in": "query", "schema": field} for name, field in body["properties"].items()
         ]
-    elif body is not None:
+    elif body is not None and verb == "POST":
         is_required = bool(body.get("required"))
         described["requestBody"] = {"required": is_required, "content": {kind: {"schema": body} for kind in one.kinds}}
     return described

@@ -15,8 +15,9 @@ from uvicorn.server import ServerState
 
 from service.addresses import Address
 
-TIMEOUT_S = 5.0  # for a request to arrive in full, and for an answer to be read
+TIMEOUT_S = 5.0  # for a request, or the next piece of a large one, to arrive, and for an answer to be read
 MAX_HEAD_BYTES = 16 << 10  # request line and headers
+PIECE_BYTES = 64 << 10  # of a body that have to arrive in this time
 STOP_S = 1.0  # for answers that are being made when the server stops
 
 
@@ -130,6 +131,7 @@ class _Connection(H11Protocol):
     def __init__(self, config: Config, state: ServerState, connections: _Connections) -> None:
         super().__init__(config, state, {})
         self._all = connections
+        self._num_received = 0  # bytes since the wait began anew
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -144,6 +146,10 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._num_received += len(data)
+        if self._num_received >= PIECE_BYTES:  # of a large body: its peer has as long for the next ones
+            self._num_received = 0
+            self._all.note(self, is_waiting=False)
         self._note()
 
     def on_response_complete(self) -> None:

@@ -3,25 +3,34 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import PurePath
+from typing import NamedTuple
 from urllib.parse import quote
 
 from starlette.responses import Response
 
-from service.call import Call
+from service.call import Call, Identity
 from service.documents.draft import FileDraft, Unit
 from service.documents.formats import format_of, read_file
+from service.documents.report import Line, report_of
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
+from service.http.warnings import KindOfWarning, by_kind
 from service.records import Translation, TranslationRequest
 from service.registry.model_info import index_of
 from service.translation.routing import Router
 
 KEPT_S = 900.0
-MAX_KEPT_BYTES = 64 << 20  # of all files; the oldest go first
+MAX_KEPT_BYTES = 128 << 20  # of all files; the oldest go first
+MAX_FILES = 16  # in work at a time, in each process; each may take 10 times its unpacked text in memory
+MAX_OWN_FILES = 4  # of one client
+MAX_READ = 2  # that are taken apart or put together at a time
+_RETRY_S = 5.0
 
 
 class TranslatedFiles:
@@ -61,36 +70,120 @@ def download(file: File) -> Response:
     return Response(file.content, media_type="application/octet-stream", headers=headers)
 
 
-async def translate_file(file: File, wish: TranslationRequest, call: Call, router: Router) -> bytes:
-    """Return a file with its translations; all of its requests are one call, which notes the warnings.
+class Progress(NamedTuple):
+    """How far a file is, in pieces that are translated by themselves."""
 
-    Args:
-        wish: what is asked for, without texts.
-
-    Raises:
-        InvalidInput: the file is not of the format that its name says, or a piece of it cannot be translated.
-        DragomanError: as for translating.
-    """
-    draft, wants_links = await asyncio.to_thread(_read, file, wish, _has_scorer(wish, call, router))
-    call.priority = call.caller.allowed(wish.priority)
-    translations: list[Translation] = []
-    for text_format, alike in groupby(draft.units, key=lambda unit: unit.format):
-        units = list(alike)
-        request = replace(wish, format=text_format, return_alignments=wants_links)
-        for some in _batches(units, router.pipeline.limits.max_texts):
-            translations += await _translate(some, request, call, router, is_begun=bool(translations))
-    written = await asyncio.to_thread(draft.write, translations)
-    kinds = [warning.kind for translation in translations for warning in translation.warnings]
-    call.warn([*kinds, *(notice.kind for notice in written.notices)])
-    return written.content
+    done: int
+    total: int
 
 
-def _read(file: File, wish: TranslationRequest, has_scorer: bool) -> tuple[FileDraft, bool]:
+class TranslatedFile(NamedTuple):
+    """A file with its translations in."""
+
+    file: File
+    report: list[Line]
+    characters: int  # of all that was translated
+
+    @property
+    def warnings(self) -> list[KindOfWarning]:
+        """What went wrong, by kind."""
+        return by_kind((line["kind"], line["message"]) for line in self.report)
+
+
+class FileTranslator:
+    """Translates the files that reach one process; how many at a time is limited, in all and for each caller."""
+
+    def __init__(self, router: Router) -> None:
+        """Translate nothing yet."""
+        self._router = router
+        self._open = Counter[Identity]()  # files in work, by caller
+        self._freed = asyncio.Event()  # set when a file is done, and then replaced
+        self._reading = asyncio.Semaphore(MAX_READ)
+
+    def check(self, wish: TranslationRequest, call: Call) -> None:
+        """Raise NotFound or InvalidInput if nothing can be translated as is asked for."""
+        self._router.check(wish, call)
+
+    @asynccontextmanager
+    async def waited_room(self, call: Call) -> AsyncGenerator[None]:
+        """Have room for a file of this caller meanwhile, once there is some."""
+        while not self._has_room(call):
+            await self._freed.wait()
+        with self.room(call):
+            yield
+
+    def _has_room(self, call: Call) -> bool:
+        return self._open[call.caller.identity] < MAX_OWN_FILES and self._open.total() < MAX_FILES
+
+    @contextmanager
+    def room(self, call: Call) -> Iterator[None]:
+        """Have room for a file of this caller meanwhile; raises Overloaded where there is none."""
+        if not self._has_room(call):
+            own, others = self._open[call.caller.identity], self._open.total()
+            limits = f"at most {MAX_OWN_FILES} and {MAX_FILES} are at a time"
+            message = f"{own} files of this client and {others} of all are being translated, {limits}"
+            raise Overloaded(message, reason="files", retry_after_s=_RETRY_S)
+        self._open[call.caller.identity] += 1
+        try:
+            yield
+        finally:
+            self._open[call.caller.identity] -= 1
+            self._open += Counter()  # drops those at 0
+            self._freed.set()
+            self._freed = asyncio.Event()
+
+    async def translate(
+        self, file: File, wish: TranslationRequest, call: Call
+    ) -> AsyncGenerator[Progress | TranslatedFile]:
+        """Yield how far a file is, and at last the file; all of its requests are one call, which notes the warnings.
+
+        Args:
+            wish: what is asked for, without texts.
+
+        Raises:
+            InvalidInput: the file is not of the format that its name says, or a piece of it cannot be translated.
+            DragomanError: as for translating.
+        """
+        async with self._reading:
+            draft = await asyncio.to_thread(_read, file, wish.target_language)
+        units = draft.units
+        wants_links = draft.wants_links and _has_scorer(wish, call, self._router)
+        call.priority = call.caller.allowed(wish.priority)
+        places = sorted(range(len(units)), key=lambda place: units[place].format)  # the texts of a request have one
+        translations: dict[int, Translation] = {}
+        for text_format, alike in groupby(places, key=lambda place: units[place].format):
+            request = replace(wish, format=text_format, return_alignments=wants_links)
+            for some in _batches(list(alike), self._router.pipeline.limits.max_texts):
+                yield Progress(len(translations), len(units))
+                texts = [units[place] for place in some]
+                answers = await _translate(texts, request, call, self._router, is_begun=bool(translations))
+                translations.update(zip(some, answers, strict=True))
+        async with self._reading:
+            translated = await asyncio.to_thread(_written, file, draft, [translations[i] for i in range(len(units))])
+        call.warn(line["kind"] for line in translated.report)
+        yield translated
+
+    async def translated(self, file: File, wish: TranslationRequest, call: Call) -> TranslatedFile:
+        """Return a file with its translations; raises as `translate`, and Overloaded where there is no room for it."""
+        with self.room(call):
+            async with aclosing(self.translate(file, wish, call)) as steps:
+                async for step in steps:
+                    last = step
+        assert isinstance(last, TranslatedFile)
+        return last
+
+
+def _read(file: File, target_language: str) -> FileDraft:
     try:
-        draft = read_file(file.content, format_of(PurePath(file.name)), wish.target_language)
+        return read_file(file.content, format_of(PurePath(file.name)), target_language)
     except ValueError as error:
         raise InvalidInput(f"file: {error}", field="file") from error
-    return draft, draft.wants_links and has_scorer
+
+
+def _written(file: File, draft: FileDraft, translations: Sequence[Translation]) -> TranslatedFile:
+    written, units = draft.write(translations), draft.units
+    report = report_of(units, translations, written.notices)
+    return TranslatedFile(File(file.name, written.content), report, sum(len(unit.text) for unit in units))
 
 
 def _has_scorer(wish: TranslationRequest, call: Call, router: Router) -> bool:
@@ -124,11 +217,11 @@ async def _translate(
     for unit, translation in zip(units, result.translations, strict=True):
         fault = translation.error
         if isinstance(fault, InvalidInput):
-            raise InvalidInput(fault.about(f"line {unit.line} of the file"), field="file") from fault
+            raise InvalidInput(fault.about(f"{unit.part or 'line'} {unit.line} of the file"), field="file") from fault
         if fault is not None:
             raise fault
     return result.translations
 
 
-def _batches(units: Sequence[Unit], size: int) -> list[Sequence[Unit]]:
-    return [units[begin : begin + size] for begin in range(0, len(units), size)]
+def _batches(places: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [places[begin : begin + size] for begin in range(0, len(places), size)]

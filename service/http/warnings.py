@@ -21,13 +21,18 @@ class KindOfWarning(BaseModel):
 
 def warnings_of(translation: Translation) -> list[KindOfWarning] | None:
     """Return what went wrong with a text, by kind; None: nothing that the server noticed."""
+    return by_kind((warning.kind, warning.message) for warning in translation.warnings) or None
+
+
+def by_kind(warnings: Iterable[tuple[WarningKind, str]]) -> list[KindOfWarning]:
+    """Return kinds and messages as one record for each kind."""
     found: dict[WarningKind, KindOfWarning] = {}
-    for warning in translation.warnings:
-        if warning.kind in found:
-            found[warning.kind].count += 1
+    for kind, message in warnings:
+        if kind in found:
+            found[kind].count += 1
         else:
-            found[warning.kind] = KindOfWarning(kind=warning.kind, count=1, message=warning.message)
-    return list(found.values()) or None
+            found[kind] = KindOfWarning(kind=kind, count=1, message=message)
+    return list(found.values())
 
 
 def warn_of(translations: Iterable[Translation], call: Call) -> None:

@@ -8,7 +8,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from service.call import Identity
 from service.http.app import SharedPage
+from service.http.document_jobs import DocumentJobs, JobStatus
 from service.http.fields import File
 from service.http.translated_files import TranslatedFiles
 from service.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -39,6 +41,7 @@ class WholeServer:
         self._card_of = card_of
         self._page = SharedPage(metrics.exposition, refresh)
         self._files = TranslatedFiles()
+        self._jobs = DocumentJobs()
 
     async def page(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -74,6 +77,18 @@ class WholeServer:
     async def keep(self, file: File) -> str:
         """Keep a translated file for some minutes, and return the name to fetch it by."""
         return self._files.keep(file)
+
+    async def begin_document(self, owner: Identity) -> tuple[str, str]:
+        """Return the id and the key of a new document; raises Overloaded if too many are not done."""
+        return self._jobs.begin(owner)
+
+    async def note_document(self, name: str, status: JobStatus) -> None:
+        """Note how far a document is."""
+        self._jobs.note(name, status)
+
+    async def find_document(self, name: str, key: str) -> JobStatus | None:
+        """Return how far a document is; None: there is none of this id and key, or no longer."""
+        return self._jobs.find(name, key)
 
     async def find(self, name: str) -> File | None:
         """Return the translated file of this name; None: there is none, or none any more."""

@@ -82,6 +82,8 @@ class Router:
 
     def check(self, request: TranslationRequest, call: Call) -> None:
         """Raise NotFound or InvalidInput if no text, whatever its language, can be translated as this request says."""
+        if request.allows_same_language and self._of_same_language(request, call):
+            return
         routes = self._routes(request, call)
         for route in routes.values():
             for leg in legs_of(request, route):

@@ -12,7 +12,8 @@ import pytest
 from service.config import ListenConfig
 from service.server.http_parts import has_console
 from tests.fakes.calls import eventually
-from tests.fakes.http_requests import Answer, ask, post
+from tests.fakes.http_requests import Answer, ask, post, post_multipart
+from tests.fakes.packages import parts_of, word
 from tests.fakes.server_process import ServerProcess, start
 
 SLOW = "0.02"  # seconds of one step
@@ -62,6 +63,28 @@ def test_scripts_write_text_and_never_markup(server):
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|localStorage", script), (
             name
         )
+
+
+def test_document_says_how_far_it_is_and_what_seems_wrong_and_can_be_fetched(server):
+    file = ("a.docx", word("<w:p><w:r><w:t>The cat sleeps.</w:t></w:r></w:p>"))
+    wish = [("source", "en"), ("target", "de")]
+
+    begun, done = lines_of(post_multipart(server.http_port, "/console/document", wish, file))
+
+    assert begun == {"done": 0, "total": 1}
+    assert done["report"] == [
+        {
+            "kind": "copied",
+            "message": "the translation is the source",
+            "part": "word/document.xml",
+            "line": 1,
+            "source": "The cat sleeps.",
+            "translation": "The cat sleeps.",
+        }
+    ]
+    assert (
+        "The cat" in parts_of(ask(server.http_port, "GET", f"/download_file/{done['file']}").body)["word/document.xml"]
+    )
 
 
 def test_sentences_come_one_by_one_and_what_the_page_has_is_left_out(server):

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,6 +14,7 @@ from service import http
 from tests.fakes.calls import eventually
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import ask, post, post_form, post_multipart
+from tests.fakes.packages import parts_of, word
 from tests.fakes.secured_server import guarded, keys
 from tests.fakes.server_process import ServerProcess, start
 
@@ -34,6 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         tmp_path_factory.mktemp("server"),
         DRAGOMAN_MODELS__DIRECTORY=str(repository.directory),
         DRAGOMAN_MODELS__GLOSSARIES=str(glossaries),
+        DRAGOMAN_MODELS__UPLOADED_GLOSSARIES=str(tmp_path_factory.mktemp("uploaded")),
         DRAGOMAN_LISTEN__CORS_ORIGINS="https://a.example",
         DRAGOMAN_SECURITY__IDENTITY_HEADER="x-user",
         DRAGOMAN_SECURITY__TRUSTED_PROXIES="127.0.0.1",
@@ -204,7 +207,8 @@ class TestLibreTranslate:
     @pytest.mark.parametrize(
         ("name", "content", "words"),
         [
-            ("a.docx", b"x", "suffixes"),
+            ("a.doc", b"x", "suffixes"),
+            ("a.docx", b"x", "no ZIP package"),
             ("a.txt", b"\xff", "UTF-8"),
             ("a.xml", b"<a>", "file"),
             ("a.html", b"<p>ok</p>\n\n<p>" + b"word " * 4_000 + b"</p>", "line 3 of the file has 20007 characters"),
@@ -303,6 +307,113 @@ class TestDeepL:
         assert answer.json()["message"]
 
 
+class TestDeepLDocuments:
+    def handle(self, server, name: str = "a.docx", **fields: str) -> dict[str, str]:
+        content = word("<w:p><w:r><w:t>The cat sleeps.</w:t></w:r></w:p>")
+        wish = [("target_lang", "DE"), ("source_lang", "EN"), *fields.items()]
+        answer = post_multipart(server.http_port, "/v2/document", wish, (name, content))
+        assert answer.status == 200, answer.body
+        handle: dict[str, str] = answer.json()
+        return handle
+
+    async def over(self, server, handle: dict[str, str]) -> dict[str, object]:
+        path, key = f"/v2/document/{handle['document_id']}", handle["document_key"]
+
+        def status() -> dict[str, object]:
+            found: dict[str, object] = post(server.http_port, path, document_key=key).json()
+            return found
+
+        await eventually(lambda: status()["status"] in {"done", "error"})
+        return status()
+
+    async def test_document_is_sent_asked_after_and_fetched(self, server):
+        handle = self.handle(server)
+        status = await self.over(server, handle)
+        path, key = f"/v2/document/{handle['document_id']}", handle["document_key"]
+        result = post(server.http_port, f"{path}/result", document_key=key)
+
+        assert (status["status"], status["billed_characters"]) == ("done", 15)
+        assert "The cat sleeps." in parts_of(result.body)["word/document.xml"]
+        assert result.headers["x-translation-warnings"] == "copied=1"
+        assert result.headers["content-disposition"].endswith("a.docx")
+        for wrong in (f"{path}0", path):
+            assert post(server.http_port, wrong, document_key=f"{key}0").status == 404
+
+    async def test_error_of_a_document_is_in_its_status(self, server):
+        handle = self.handle(server, filename="a.odt")
+        status = await self.over(server, handle)
+        result = post(
+            server.http_port, f"/v2/document/{handle['document_id']}/result", document_key=handle["document_key"]
+        )
+
+        assert status["status"] == "error"
+        assert "no OpenDocument file" in str(status["error_message"])
+        assert (result.status, result.json()["message"]) == (400, status["error_message"])
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"target_lang": "XX"}, "there is no model"),
+            ({"filename": "a.doc"}, "suffixes"),
+            ({"glossary_id": "nothing"}, "there is no glossary"),
+            ({"output_format": "pdf"}, "its own format, docx"),
+        ],
+    )
+    def test_document_that_cannot_be_translated_is_refused_at_once(self, server, fields, words):
+        wish = {"target_lang": "DE", "source_lang": "EN", **fields}
+        answer = post_multipart(server.http_port, "/v2/document", wish.items(), ("a.docx", b"x"))
+
+        assert answer.status == 400
+        assert words in answer.json()["message"]
+
+
+class TestDeepLGlossaries:
+    WISH: ClassVar = {"name": "mine", "source_lang": "en", "target_lang": "de"}
+
+    def test_glossary_is_made_listed_read_used_and_deleted_by_its_owner_alone(self, server):
+        port, mine, other = server.http_port, {"x-user": "a"}, {"x-user": "b"}
+        made = post(port, "/v2/glossaries", mine, **self.WISH, entries="cat\tKater\n\ndog\tRüde", entries_format="tsv")
+        glossary = made.json()["glossary_id"]
+        path = f"/v2/glossaries/{glossary}"
+        wish = {"text": ["The cat sleeps."], "source_lang": "EN", "target_lang": "DE", "glossary_id": glossary}
+
+        assert (made.status, made.json()["entry_count"], made.json()["ready"]) == (201, 2, True)
+        assert ask(port, "GET", "/v2/glossaries", headers=mine).json()["glossaries"] == [made.json()]
+        assert ask(port, "GET", path, headers=mine).json() == made.json()
+        assert ask(port, "GET", f"{path}/entries", headers=mine).body.decode() == "cat\tKater\ndog\tRüde"
+        assert post(port, "/v2/translate", mine, **wish).json()["translations"][0]["text"] == "The Kater sleeps."
+        assert "is for de" in post(port, "/v2/translate", mine, **{**wish, "target_lang": "HE"}).json()["message"]
+        assert post(port, "/v2/translate", other, **wish).status == 400
+        assert ask(port, "GET", path, headers=other).status == 404
+        assert ask(port, "DELETE", path, headers=other).status == 404
+        assert ask(port, "DELETE", path, headers=mine).status == 204
+        assert ask(port, "GET", path, headers=mine).status == 404
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"entries": "cat"}, "line 1: a term has a source and a target"),
+            ({"entries": ""}, "has no terms"),
+            ({"entries": "a,b\na,c", "entries_format": "csv"}, "'a' twice"),
+            ({"entries": "a\t" + "b" * 100_001}, "at most 100000"),
+            ({"entries": "a\tb", "name": "n" * 2_000}, "1 to 1,024"),
+        ],
+    )
+    def test_glossary_that_cannot_be_kept_is_refused(self, server, fields, words):
+        answer = post(server.http_port, "/v2/glossaries", **{**self.WISH, **fields})
+
+        assert answer.status == 400
+        assert words in answer.json()["message"]
+
+    def test_server_without_a_directory_keeps_none(self, guarded, keys):
+        key = {"Authorization": f"DeepL-Auth-Key {keys.shop}"}
+        answer = post(guarded.http_port, "/v2/glossaries", key, **self.WISH, entries="a\tb")
+
+        assert (answer.status, "keeps no glossaries" in answer.json()["message"]) == (400, True)
+        assert ask(guarded.http_port, "GET", "/v2/glossaries", headers=key).json() == {"glossaries": []}
+        assert ask(guarded.http_port, "GET", "/v2/glossary-language-pairs", headers=key).status == 200
+
+
 def test_description_names_every_operation_and_its_page_asks_for_nothing(server):
     spec = ask(server.http_port, "GET", "/spec").json()
     page = ask(server.http_port, "GET", "/docs")
@@ -319,11 +430,13 @@ def test_description_names_every_operation_and_its_page_asks_for_nothing(server)
     )
 
 
-def test_counted_methods_are_those_of_the_dialects(server):
+async def test_counted_methods_are_those_of_the_dialects(server):
     post(server.http_port, "/translate", q=ENGLISH, source="en", target="de")
     post(server.http_port, "/v2/translate", text=ENGLISH, target_lang="DE")
     file = ("a.txt", b"ok")
     post_multipart(server.http_port, "/translate_file", [("source", "en"), ("target", "de")], file)
+    post_multipart(server.http_port, "/v2/document", [("source_lang", "en"), ("target_lang", "de")], file)
+    await eventually(lambda: server.metric("dragoman_queue_duration_seconds_count", method="deepl/document_work") >= 1)
 
     for method in [method for method in http.METHODS if not method.startswith("console/")]:
         assert server.metric("dragoman_queue_duration_seconds_count", method=method) >= 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, InstanceOf
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -23,8 +23,9 @@ from service.http.console.answers import (
     describe_translation,
     line,
 )
-from service.http.fields import checked
+from service.http.fields import File, checked
 from service.http.languages import offered
+from service.http.translated_files import FileTranslator, TranslatedFile
 from service.http.whole_server import WholeServer
 from service.records import TextFormat, TranslateOptions, TranslationRequest
 from service.scores import ScorePair, ScoreRequest
@@ -65,6 +66,10 @@ class _Beginning(_Languages):
     prefix: str = ""  # what the translations have to begin with
 
 
+class _Document(_Languages):
+    file: InstanceOf[File]
+
+
 class _Pair(_Languages):
     text: str
     translation: str
@@ -94,9 +99,10 @@ class JsonLines(Response):
 class Console:
     """Answers the page."""
 
-    def __init__(self, router: Router, whole: WholeServer) -> None:
+    def __init__(self, router: Router, files: FileTranslator, whole: WholeServer) -> None:
         """Answer nothing yet."""
         self._router = router
+        self._files = files
         self._whole = whole
 
     def routes(self, calls: HttpCalls) -> list[Route]:
@@ -108,6 +114,7 @@ class Console:
             route(DIALECT, "/console/models", self.models, method="models", verbs=("GET",), is_work=False),
             route(DIALECT, "/console/card", self.card, method="card", verbs=("GET",), is_work=False),
             route(DIALECT, "/console/translate", self.translate, method="translate"),
+            route(DIALECT, "/console/document", self.document, method="document", takes_files=True),
             route(DIALECT, "/console/alternatives", self.alternatives, method="alternatives"),
             route(DIALECT, "/console/score", self.score, method="score"),
         ]
@@ -143,6 +150,20 @@ class Console:
                     models[result.model] = result.model_version
                 yield line({"sentence": wanted[index], **describe_translation(result.translations[0])})
         yield line(describe_end(",".join(models), ",".join(models.values()), call))
+
+    async def document(self, asked: HttpRequest, call: Call) -> Response:
+        """Return lines: how far the document is, again and again, then the name to fetch it by, and the warnings."""
+        return JsonLines(self._document_lines(checked(_Document, asked.fields), asked, call))
+
+    async def _document_lines(self, body: _Document, asked: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
+        wish = replace(_request(body, asked, body.source), allows_same_language=True)
+        with self._files.room(call):
+            async with aclosing(self._files.translate(body.file, wish, call)) as steps:
+                async for step in steps:
+                    if isinstance(step, TranslatedFile):
+                        yield line({"file": await self._whole.keep(step.file), "report": step.report})
+                    else:
+                        yield line(step._asdict())
 
     async def alternatives(self, asked: HttpRequest, call: Call) -> Response:
         """Return translations of a sentence that begin with the same words and then each with another one."""

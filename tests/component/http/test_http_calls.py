@@ -26,7 +26,7 @@ from service.errors import (
     Unavailable,
 )
 from service.http.app import create_app
-from service.http.calls import Dialect, HttpCalls, HttpRequest
+from service.http.calls import LARGE_FILES, Dialect, HttpCalls, HttpRequest
 from service.http.fields import File, checked
 from service.http.server import HttpServer
 from service.telemetry.metrics import Metrics
@@ -53,10 +53,18 @@ class Harness:
         self.asked: list[HttpRequest] = []
         self.behaviour: Any = self.say
         self.book = CallBook(self.metrics, authenticator=authenticator, observers=[self.ended.append])
-        self.calls = HttpCalls(self.book, max_request_seconds=limit_s, max_body_bytes=MAX_BODY_BYTES, refuse=refuse)
+        self.calls = HttpCalls(
+            self.book,
+            max_request_seconds=limit_s,
+            max_body_bytes=MAX_BODY_BYTES,
+            max_file_bytes=2 * MAX_BODY_BYTES,
+            max_file_seconds=limit_s,
+            refuse=refuse,
+        )
         self.calls.refusal = None
         route = self.calls.route(DIALECT, "/ask", self._ask, method="ask", verbs=("GET", "POST"))
-        self.server = HttpServer(create_app([route]), max_connections=64, timeout_s=30.0)
+        file_route = self.calls.route(DIALECT, "/file", self._ask, method="file", takes_files=True)
+        self.server = HttpServer(create_app([route, file_route]), max_connections=64, timeout_s=30.0)
 
     async def _ask(self, asked: HttpRequest, call: Call) -> Response:
         self.asked.append(asked)
@@ -359,3 +367,71 @@ async def test_caller_without_a_key_is_the_one_that_a_trusted_proxy_names():
         named, unnamed = await harness.send(b"{}", "X-Client: alice"), await harness.send()
 
     assert (named.json()["caller"], unnamed.json()["caller"]) == ("alice", "127.0.0.1")
+
+
+async def test_file_may_be_larger_than_another_body_up_to_a_limit_of_its_own(harness):
+    json_type = "Content-Type: application/json"
+    large, too_large = (b'{"q": "' + b"a" * size + b'"}' for size in (MAX_BODY_BYTES, 2 * MAX_BODY_BYTES))
+
+    assert (await harness.send(large, json_type, path="/file")).status == 200
+    refused = await harness.send(too_large, json_type, path="/file")
+    assert (refused.status, str(2 * MAX_BODY_BYTES) in refused.body.decode()) == (413, True)
+
+
+async def test_large_files_beyond_the_memory_for_them_are_told_to_come_again_and_room_is_given_back(harness):
+    has_come, may_go = asyncio.Event(), asyncio.Event()
+
+    async def hold(asked: HttpRequest, call: Call) -> Response:
+        has_come.set()
+        await may_go.wait()
+        return JSONResponse({})
+
+    harness.behaviour = hold
+    large = b'{"q": "' + b"a" * (2 * MAX_BODY_BYTES - 20) + b'"}'
+    held = []
+    for _ in range(LARGE_FILES):
+        held.append(asyncio.create_task(harness.send(large, "Content-Type: application/json", path="/file")))
+        await has_come.wait()
+        has_come.clear()
+    refused = await harness.send(large, "Content-Type: application/json", path="/file")
+    may_go.set()
+
+    assert (refused.status, refused.headers["retry-after"]) == (429, "5")
+    assert [answer.status for answer in await asyncio.gather(*held)] == [200] * LARGE_FILES
+    assert (await harness.send(large, "Content-Type: application/json", path="/file")).status == 200
+
+
+async def test_work_beyond_an_answer_is_a_call_of_its_own_of_the_same_caller(harness):
+    may_go = asyncio.Event()
+
+    async def begin(asked: HttpRequest, call: Call) -> Response:
+        async def work(own: Call) -> None:
+            await may_go.wait()
+            raise NotFound("nothing there")
+
+        harness.calls.work_on(call, "test/work", work)
+        return JSONResponse({})
+
+    harness.behaviour = begin
+    answer = await harness.send()
+    left = asyncio.create_task(harness.calls.all_left())
+    assert (answer.status, [call.method for call in harness.ended]) == (200, ["test/ask"])
+    may_go.set()
+    await left
+
+    assert [(call.method, call.code) for call in harness.ended] == [("test/ask", "OK"), ("test/work", "NOT_FOUND")]
+    assert harness.ended[1].caller == harness.ended[0].caller
+    assert harness.ended[1].request_id == answer.headers["x-request-id"]
+
+
+async def test_work_beyond_an_answer_ends_at_the_deadline_of_files():
+    async def begin(_: HttpRequest, call: Call) -> Response:
+        late.calls.work_on(call, "test/work", lambda _: asyncio.sleep(3_600))
+        return JSONResponse({})
+
+    async with running(Harness(limit_s=0.05)) as late:
+        late.behaviour = begin
+        await late.send()
+        await late.calls.all_left()
+
+        assert late.ended[-1].code == "DEADLINE_EXCEEDED"

@@ -53,11 +53,6 @@ export async function post(path, value, signal) {
   return (await send(path, { body: JSON.stringify(value), type: "application/json", signal })).json();
 }
 
-/** @param {string} path @param {FormData} form */
-export async function postForm(path, form) {
-  return (await send(path, { body: form })).json();
-}
-
 /** Return the content of a file that the server has made. @param {string} path */
 export async function getBlob(path) {
   return (await send(path)).blob();
@@ -68,7 +63,16 @@ export async function getBlob(path) {
  * @param {string} path @param {object} value @param {AbortSignal} signal
  */
 export async function* postForLines(path, value, signal) {
-  const response = await send(path, { body: JSON.stringify(value), type: "application/json", signal });
+  yield* linesOf(await send(path, { body: JSON.stringify(value), type: "application/json", signal }));
+}
+
+/** As `postForLines`, with a form. @param {string} path @param {FormData} form @param {AbortSignal} signal */
+export async function* postFormForLines(path, form, signal) {
+  yield* linesOf(await send(path, { body: form, signal }));
+}
+
+/** @param {Response} response */
+async function* linesOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

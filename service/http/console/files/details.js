@@ -38,6 +38,22 @@ function entry(sentence, choose) {
   return item;
 }
 
+/**
+ * List the warnings of a document; nothing is shown where there are none.
+ * @param {HTMLElement} section @param {HTMLElement} list
+ * @param {{kind: string, message: string, part?: string, line: number, source: string}[]} report
+ */
+export function listWarnings(section, list, report) {
+  section.hidden = !report.length;
+  list.replaceChildren(
+    ...report.map(({ kind, message, part, line, source }) => {
+      const item = element("li", source, "text");
+      item.append(element("span", `${part ?? "line"} ${line}, ${kind.replaceAll("_", " ")}: ${message}`, "warning"));
+      return item;
+    }),
+  );
+}
+
 /** Show where the time went. @param {HTMLElement} bar @param {HTMLElement} list @param {Record<string, number>} timings */
 export function showTimings(bar, list, timings) {
   const sum = PHASES.reduce((total, phase) => total + timings[phase], 0) || 1;

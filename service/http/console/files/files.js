@@ -1,6 +1,6 @@
 /** Documents that are opened or dropped: texts and HTML go into the page, other formats are translated by the server. */
 
-import { getBlob, postForm } from "./api.js";
+import { getBlob, postFormForLines } from "./api.js";
 
 const AS_TEXT = /\.(txt|text)$/i;
 const AS_HTML = /\.(html?|xhtml)$/i;
@@ -10,6 +10,8 @@ export class Files extends EventTarget {
   constructor(pane, input, link) {
     super();
     this.link = link;
+    /** @type {AbortController | null} */
+    this.stopping = null;
     input.addEventListener("change", () => {
       if (input.files?.length) this.#open(input.files[0]);
       input.value = "";
@@ -34,15 +36,34 @@ export class Files extends EventTarget {
     }
   }
 
-  /** Have the server translate a document, and offer what it made. @param {File} file @param {string} source @param {string} target */
+  /**
+   * Have the server translate a document, offer what it made, and return its warnings; tell how far it is.
+   * @param {File} file @param {string} source @param {string} target
+   */
   async translate(file, source, target) {
+    this.stop();
+    const stop = (this.stopping = new AbortController());
     const form = new FormData();
     form.set("file", file);
-    form.set("source", source || "auto");
+    form.set("source", source);
     form.set("target", target);
-    const { translatedFileUrl } = await postForm("/translate_file", form);
-    const { pathname, search } = new URL(translatedFileUrl, location.href); // a proxy may call the server otherwise
-    this.offer(await getBlob(pathname + search), named(file.name, target));
+    try {
+      for await (const line of postFormForLines("/console/document", form, stop.signal)) {
+        if ("file" in line) {
+          this.offer(await getBlob(`/download_file/${line.file}`), named(file.name, target));
+          return line.report;
+        }
+        this.#tell("progress", line);
+      }
+      throw new Error("the server ended its answer before the document was translated");
+    } finally {
+      if (this.stopping === stop) this.stopping = null;
+    }
+  }
+
+  /** Have the server work no more on the document that it translates. */
+  stop() {
+    this.stopping?.abort();
   }
 
   /** Offer something to be kept as a file. @param {Blob} content @param {string} name */

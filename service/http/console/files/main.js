@@ -3,7 +3,7 @@
 import { Alternatives } from "./alternatives.js";
 import { post, setKey } from "./api.js";
 import { Attention } from "./attention.js";
-import { listSentences, showTimings } from "./details.js";
+import { listSentences, listWarnings, showTimings } from "./details.js";
 import { Files } from "./files.js";
 import { watchServer } from "./live.js";
 import { Models } from "./models.js";
@@ -121,14 +121,26 @@ files.addEventListener("text", ({ detail: { text, isHtml } }) => writeSource(tex
 files.addEventListener("document", async ({ detail: file }) => {
   find("status").textContent = `Translating ${file.name}`;
   find("progress").classList.add("is-busy");
+  find("stop").hidden = false;
+  notice("");
+  listWarnings(find("report"), find("report-lines"), []);
   try {
-    await files.translate(file, models.source.value, models.target.value);
-    find("status").textContent = `${file.name} is translated and can be downloaded`;
+    const report = await files.translate(file, models.source.value, models.target.value);
+    listWarnings(find("report"), find("report-lines"), report);
+    find("status").textContent = `${file.name} is translated and can be downloaded, with ${report.length} warnings`;
   } catch (error) {
-    notice(`${file.name}: ${error.message}`);
+    if (error.name !== "AbortError") notice(`${file.name}: ${error.message}`);
+    find("status").textContent = `${file.name} is not translated`;
   }
+  if (files.stopping) return; // another document
   find("progress").classList.remove("is-busy");
+  find("stop").hidden = true;
+  find("stop").textContent = "Stop";
 });
+files.addEventListener("progress", ({ detail: { done, total } }) => {
+  find("stop").textContent = `Stop (${done} of ${total})`;
+});
+find("stop").addEventListener("click", () => files.stop());
 
 source.area.addEventListener("input", translate);
 find("is-html").addEventListener("change", translate);

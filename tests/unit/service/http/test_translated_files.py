@@ -10,7 +10,7 @@ from service.call import Call
 from service.engine.job import FinishReason
 from service.errors import Overloaded
 from service.http.fields import File
-from service.http.translated_files import KEPT_S, TranslatedFiles, translate_file
+from service.http.translated_files import KEPT_S, FileTranslator, TranslatedFiles
 from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
@@ -45,9 +45,9 @@ def translation_of(text: str) -> Translation:
 async def translated(router: BusyRouter) -> tuple[bytes, Call]:
     now = time.monotonic()
     call = Call(method="m", request_id="r", started=now, deadline=now + 60.0)
-    return await translate_file(
-        FILE, TranslationRequest(target_language="de"), call, cast("Router", cast("Any", router))
-    ), call
+    files = FileTranslator(cast("Router", cast("Any", router)))
+    translated = await files.translated(FILE, TranslationRequest(target_language="de"), call)
+    return translated.file.content, call
 
 
 async def test_file_that_was_begun_waits_for_room_and_is_counted_once():
