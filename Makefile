@@ -119,7 +119,7 @@ capacity: setup-dev  ## What the included English-German model carries on this m
 protos: setup-dev  ## Generate the code of the contracts in protos/ again
 	$(BIN)/python -m protos.generate
 
-wheel: setup-dev  ## Build dist/dragoman-*.whl
+wheel: setup-dev  ## Build dist/dragoman-*.whl, with the native engine where there is a compiler
 	rm -rf build/lib build/bdist.* dist
 	$(BIN)/python -m build --wheel --outdir dist .
 

@@ -17,7 +17,7 @@ Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at r
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,55 @@ def num_candidates(beam_size: int, sampling_top_k: int = 0) -> int:
     return max(2 * beam_size, 1 << (sampling_top_k - 1).bit_length() if sampling_top_k else 0)
 
 
+@dataclass(slots=True)
+class Beams:
+    """The live hypotheses of sentences, with room for more of both (R sentences, T columns)."""
+
+    scores: Floats  # [R, K]: sums; -inf for a hypothesis not yet born
+    newest: Ints  # [R, K]: the newest token of each hypothesis
+    tokens: Ints  # [R, T, K]: decoder inputs as they were chosen
+    parents: Ints  # [R, T, K]: whose place in the column before each one extends
+    num_steps: Ints  # [R]: the newest tokens stand in this column
+    max_steps: Ints  # [R]
+    addresses: Any = None  # what `Candidates.extend` keeps of these arrays; None: they are new
+
+    @classmethod
+    def of(cls, beam_size: int) -> Self:
+        """Return arrays with room for some sentences."""
+        places, history = (_INITIAL_SENTENCES, beam_size), (_INITIAL_SENTENCES, _INITIAL_COLUMNS, beam_size)
+        numbers = (np.zeros(_INITIAL_SENTENCES, np.int64) for _ in range(2))
+        histories = (np.zeros(history, np.int64) for _ in range(2))
+        return cls(np.zeros(places, np.float32), np.zeros(places, np.int64), *histories, *numbers)
+
+    def make_room(self, num_sentences: int, num_columns: int) -> None:
+        """Have room for so many; what grows is doubled, so that the copies cost little per sentence."""
+        if num_sentences > len(self.scores):
+            for name in ("scores", "newest", "tokens", "parents", "num_steps", "max_steps"):
+                setattr(self, name, _doubled(getattr(self, name)))
+            self.addresses = None
+        columns = self.tokens.shape[1]
+        if num_columns > columns:
+            added = ((0, 0), (0, max(num_columns, 2 * columns) - columns), (0, 0))
+            self.tokens, self.parents = np.pad(self.tokens, added), np.pad(self.parents, added)
+            self.addresses = None
+
+    def move(self, index: int, target: int) -> None:
+        """Give a sentence another's number."""
+        past = slice(int(self.num_steps[index]) + 1)
+        self.tokens[target, past], self.parents[target, past] = self.tokens[index, past], self.parents[index, past]
+        for array in (self.scores, self.newest, self.num_steps, self.max_steps):
+            array[target] = array[index]
+
+
+class Extended(NamedTuple):
+    """What a step has made of the hypotheses of B sentences, as if none of them ended."""
+
+    sums: Floats  # [B, C]: of each candidate
+    parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
+    may_end: list[int]  # sentences of which a hypothesis ends, or which have reached their last step
+    non_finite: list[int]  # sentences for which the model produced NaN or infinity
+
+
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """The best extensions of every live sentence, best first."""
@@ -51,6 +100,23 @@ class Candidates:
     tokens: Ints  # [B, C]
     parents: Ints  # [B, C]: the hypothesis that is extended, 0 <= parent < K
     check: Floats  # [B]: NaN or plus infinity where the log-probabilities are
+
+    def extend(self, beams: Beams, end: int) -> Extended:
+        """Extend every sentence's hypotheses by its K best candidates; `end` is the token that ends one.
+
+        The slow, obvious form of what the engine in C++ does for its own candidates.
+        """
+        non_finite = find_non_finite(self)
+        live, beam = slice(len(self.scores)), slice(beams.scores.shape[1])
+        num_steps = beams.num_steps[live]
+        num_steps += 1
+        sums = self.scores if beams.scores.shape[1] > 1 else beams.scores[live] + self.scores
+        tokens, parents = self.tokens[:, beam], self.parents[:, beam].copy()
+        beams.scores[live], beams.newest[live] = sums[:, beam], tokens
+        places = np.arange(len(sums)), num_steps
+        beams.tokens[places], beams.parents[places] = tokens, parents
+        may_end = ((tokens == end).any(axis=1) | (num_steps == beams.max_steps[live])) & ~non_finite
+        return Extended(sums, parents, may_end.nonzero()[0].tolist(), non_finite.nonzero()[0].tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +158,7 @@ class BeamSearch:
         self._rule = profile.stop_rule if beam_size > 1 else StopRule.CTRANSLATE2
         self._sentences: list[_Sentence] = []
         self._num_steered = 0  # of them
-        places = (_INITIAL_SENTENCES, beam_size)
-        self._scores = np.zeros(places, np.float32)  # sums; -inf for a hypothesis not yet born
-        self._newest = np.zeros(places, np.int64)  # the newest token of each hypothesis
-        history = (_INITIAL_SENTENCES, _INITIAL_COLUMNS, beam_size)
-        self._tokens = np.zeros(history, np.int64)  # [B, T, K]: decoder inputs as they were chosen
-        self._parents = np.zeros(history, np.int64)  # [B, T, K]: whose place in the column before each one extends
-        self._num_steps = np.zeros(_INITIAL_SENTENCES, np.int64)  # the newest tokens stand in this column
-        self._max_steps = np.zeros(_INITIAL_SENTENCES, np.int64)
+        self.beams = Beams.of(beam_size)
 
     @property
     def num_sentences(self) -> int:
@@ -107,9 +166,14 @@ class BeamSearch:
         return len(self._sentences)
 
     @property
+    def end(self) -> int:
+        """The token that ends a hypothesis."""
+        return self._profile.end
+
+    @property
     def tokens(self) -> Ints:
         """[B, K]: the next decoder input of every hypothesis."""
-        return self._newest[: self.num_sentences]
+        return self.beams.newest[: self.num_sentences]
 
     @property
     def scores(self) -> Floats:
@@ -117,42 +181,31 @@ class BeamSearch:
 
         Nothing in greedy search: adding a sum to all could only make neighbours equal.
         """
-        scores = self._scores[: self.num_sentences]
+        scores = self.beams.scores[: self.num_sentences]
         return scores if self.beam_size > 1 else np.zeros_like(scores)
 
     def add(self, params: SearchParams, prefix_ids: tuple[int, ...] = (), alternative: int | None = None) -> int:
         """Start a sentence, or one of its alternatives (see `Steering`), and return its number."""
-        index = self.num_sentences
-        if index == len(self._scores):  # doubled, so that the copies cost little per sentence
-            self._scores, self._newest = _doubled(self._scores), _doubled(self._newest)
-            self._tokens, self._parents = _doubled(self._tokens), _doubled(self._parents)
-            self._num_steps, self._max_steps = _doubled(self._num_steps), _doubled(self._max_steps)
-        columns = self._tokens.shape[1]
-        if params.max_target_tokens >= columns:
-            added = ((0, 0), (0, max(params.max_target_tokens + 1, 2 * columns) - columns), (0, 0))
-            self._tokens, self._parents = np.pad(self._tokens, added), np.pad(self._parents, added)
+        index, beams = self.num_sentences, self.beams
+        beams.make_room(index + 1, params.max_target_tokens + 1)
         steering = None
         if prefix_ids or alternative is not None or is_steered(params):
             steering = Steering(params, prefix_ids, alternative, end_id=self._profile.end)
             self._num_steered += 1
         self._sentences.append(_Sentence(params, steering, num_live=self.beam_size))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
-        self._scores[index] = -np.inf
-        self._scores[index, 0] = 0.0
-        self._newest[index] = self._profile.start
-        self._num_steps[index] = 0
-        self._max_steps[index] = params.max_target_tokens
+        beams.scores[index] = -np.inf
+        beams.scores[index, 0] = 0.0
+        beams.newest[index] = self._profile.start
+        beams.num_steps[index] = 0
+        beams.max_steps[index] = params.max_target_tokens
         return index
 
     def remove(self, index: int) -> None:
         """Forget a sentence; the last one takes its number."""
-        last = self.num_sentences - 1
-        past = slice(int(self._num_steps[last]) + 1)
-        self._tokens[index, past], self._parents[index, past] = self._tokens[last, past], self._parents[last, past]
-        for array in (self._scores, self._newest, self._num_steps, self._max_steps):
-            array[index] = array[last]
+        self.beams.move(self.num_sentences - 1, index)
         self._num_steered -= self._sentences[index].steering is not None
-        self._sentences[index] = self._sentences[last]
+        self._sentences[index] = self._sentences[-1]
         self._sentences.pop()
 
     def hypotheses(self, index: int) -> tuple[Hypothesis, ...]:
@@ -163,7 +216,12 @@ class BeamSearch:
 
     def num_steps(self, index: int) -> int:
         """Return the decoder steps behind a sentence."""
-        return int(self._num_steps[index])
+        return int(self.beams.num_steps[index])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step in which no hypothesis may end only extends them by the best candidates."""
+        return not self._num_steered and self._rule is StopRule.CTRANSLATE2
 
     def edits(self) -> Edits | None:
         """Return what options change in the next step's logits; None: nothing."""
@@ -171,53 +229,41 @@ class BeamSearch:
 
     def advance(self, candidates: Candidates) -> StepOutcome:
         """Extend every sentence's hypotheses, whose last tokens `tokens` gives, by one token."""
-        non_finite = find_non_finite(candidates)
         if self._num_steered:
-            candidates = self._steer(candidates, non_finite)
-        live, beam = slice(self.num_sentences), slice(self.beam_size)
-        num_steps = self._num_steps[live]
-        num_steps += 1
-        sums = candidates.scores if self.beam_size > 1 else self._scores[live] + candidates.scores
-        scores, tokens, parents = sums[:, beam], candidates.tokens[:, beam], candidates.parents[:, beam]
-        is_last_step = num_steps == self._max_steps[live]
-        may_end = ((tokens == self._profile.end).any(axis=1) | is_last_step) & ~non_finite
-        scores, tokens, parents = scores.copy(), tokens.copy(), parents.copy()
+            candidates = self._steer(candidates)
+        beams = self.beams
+        forced = self._forced_ends() if self._profile.forced_end else {}
+        sums, parents, may_end, non_finite = candidates.extend(beams, self._profile.end)
         finished = []
-        for index in may_end.nonzero()[0].tolist():
-            is_last = bool(is_last_step[index])
-            if is_last and self._profile.forced_end:
-                ranked = self._forced_end(index)
-            else:
-                ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
-            survivors = self._finish(index, *ranked, is_last_step=is_last)
+        for index in may_end:
+            num_steps = int(beams.num_steps[index])
+            is_last = num_steps == beams.max_steps[index]
+            ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
+            survivors = self._finish(index, *forced.get(index, ranked), is_last_step=is_last)
             if is_last or self._has_enough(self._sentences[index]):
                 finished.append(index)
             else:
-                scores[index], tokens[index], parents[index] = (
-                    ranks[survivors] for ranks in (sums[index], candidates.tokens[index], candidates.parents[index])
-                )
+                beams.scores[index], parents[index] = sums[index][survivors], candidates.parents[index][survivors]
+                beams.newest[index] = beams.tokens[index, num_steps] = candidates.tokens[index][survivors]
+                beams.parents[index, num_steps] = parents[index]
         if self._rule is StopRule.MARIAN:
             for index, sentence in enumerate(self._sentences):
-                scores[index, sentence.num_live :] = -np.inf
+                beams.scores[index, sentence.num_live :] = -np.inf
         elif self._rule is StopRule.HF:
-            going_on = ~non_finite
-            going_on[finished] = False
-            finished += self._overtaken(scores.max(axis=1), going_on)
-        places = np.arange(self.num_sentences), num_steps
-        self._scores[live], self._newest[live] = scores, tokens
-        self._tokens[places], self._parents[places] = tokens, parents
+            finished += self._overtaken({*range(self.num_sentences)} - {*finished, *non_finite})
         for index, steering in self._steered() if self._num_steered else ():
-            steering.advance(parents[index], tokens[index])
-        return StepOutcome(parents, finished, non_finite.nonzero()[0].tolist())
+            steering.advance(parents[index], beams.newest[index].copy())
+        return StepOutcome(parents, finished, non_finite)
 
     def _steered(self) -> Iterator[tuple[int, Steering]]:
         for index, sentence in enumerate(self._sentences):
             if sentence.steering is not None:
                 yield index, sentence.steering
 
-    def _steer(self, candidates: Candidates, non_finite: Booleans) -> Candidates:
+    def _steer(self, candidates: Candidates) -> Candidates:
         """Return the candidates that the sentences' options leave."""
         scores, tokens, parents = candidates.scores.copy(), candidates.tokens.copy(), candidates.parents.copy()
+        non_finite = find_non_finite(candidates)
         for index, steering in self._steered():
             if not non_finite[index]:
                 steering.choose(scores[index], tokens[index], parents[index])
@@ -232,7 +278,7 @@ class BeamSearch:
             For each place of the beam the rank of the candidate that goes on there: where one ended, the best behind
             the first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
         """
-        record, length = self._sentences[index], int(self._num_steps[index])
+        record, length = self._sentences[index], int(self.beams.num_steps[index])
         substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != self._profile.end)
         survivors = list(range(self.beam_size))
         for place, token in enumerate(tokens[: record.num_live]):
@@ -253,10 +299,18 @@ class BeamSearch:
             record.worst_kept = sorted((ending.score for ending in record.endings), reverse=True)[wanted - 1]
         return survivors
 
-    def _forced_end(self, index: int) -> tuple[list[float], list[int], list[int]]:
-        """Return scores, tokens and parents of a sentence's hypotheses, best first, with an end that changes no sum."""
-        parents = np.argsort(-self._scores[index], kind="stable")
-        return self._scores[index][parents].tolist(), [self._profile.end] * self.beam_size, parents.tolist()
+    def _forced_ends(self) -> dict[int, tuple[list[float], list[int], list[int]]]:
+        """Return scores, tokens and parents of the hypotheses of sentences whose last step is the next one, best first.
+
+        There all of them end, which changes no sum.
+        """
+        live = slice(self.num_sentences)
+        found = {}
+        for index in (self.beams.num_steps[live] + 1 == self.beams.max_steps[live]).nonzero()[0].tolist():
+            scores = self.beams.scores[index]
+            parents = np.argsort(-scores, kind="stable")
+            found[index] = scores[parents].tolist(), [self._profile.end] * self.beam_size, parents.tolist()
+        return found
 
     def _has_enough(self, sentence: _Sentence) -> bool:
         """Return whether the hypotheses that have ended are enough, whatever the others would become."""
@@ -266,26 +320,23 @@ class BeamSearch:
             return sentence.top_ended or not stops_at_top(sentence.params)
         return self._rule is StopRule.MARIAN and not sentence.num_live  # `_overtaken` decides for the third
 
-    def _overtaken(self, sums: Floats, going_on: Booleans) -> list[int]:
-        """Return the sentences whose best running hypothesis, with this sum [B], is no better than the worst kept one.
-
-        Args:
-            going_on: [B]; others do not count.
-        """
-        return [
-            index
-            for index, sentence in enumerate(self._sentences)
-            if going_on[index]
-            and sentence.worst_kept > -math.inf
-            and normalize(sums[index], int(self._num_steps[index]), sentence.params) <= sentence.worst_kept
-        ]
+    def _overtaken(self, going_on: set[int]) -> list[int]:
+        """Return those of some sentences whose best running hypothesis is no better than the worst kept one."""
+        found = []
+        for index in sorted(going_on):
+            sentence, best = self._sentences[index], float(self.beams.scores[index].max())
+            if sentence.worst_kept > -math.inf and (
+                normalize(best, self.num_steps(index), sentence.params) <= sentence.worst_kept
+            ):
+                found.append(index)
+        return found
 
     def _build(self, index: int, ending: _Ending) -> Hypothesis:
         past = slice(ending.length)
-        tokens, parents = self._tokens[index, past].tolist(), self._parents[index, past].tolist()
+        tokens, parents = self.beams.tokens[index, past].tolist(), self.beams.parents[index, past].tolist()
         is_ended, place = ending.token == self._profile.end, ending.parent
         backwards = [] if is_ended else [ending.token]
-        is_forced = self._profile.forced_end and ending.length == self._max_steps[index]
+        is_forced = self._profile.forced_end and ending.length == self.beams.max_steps[index]
         for column in range(ending.length - 1, 0, -1):
             backwards.append(tokens[column][place])
             place = parents[column][place]

@@ -6,20 +6,22 @@ not slow short ones.  A translation that is only scored ends where it starts.  S
 nor texts.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from operator import itemgetter
 from typing import Any
 
 from model.bundle import BundleError
 from service.engine.beam import BeamSearch, num_candidates
 from service.engine.job import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, StepStats
-from service.engine.runner import DecoderState, Runner
+from service.engine.runner import AheadRunner, DecoderState, Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
 from service.engine.scoring import scored_hypothesis, scorer_batches
 
+# Steps of plain sentences that the runner may take by itself: so long at most do new sentences and cancellations wait.
+_AHEAD_S = 0.002
 _MAX_IDLE_GROUPS = 2  # whose empty states are kept for the next sentence
 
 _MESSAGES = {
@@ -77,6 +79,8 @@ class EngineLoop:
         self, runner: Runner, config: SchedulerConfig | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._runner = runner
+        self._ahead_runner = runner if isinstance(runner, AheadRunner) else None
+        self._step_s = math.inf  # that the last decoder step took
         self._scheduler = Scheduler(config or SchedulerConfig())
         self._clock = clock
         self._groups: dict[GroupKey, _Group] = {}  # least recently used first
@@ -232,7 +236,7 @@ class EngineLoop:
         self._stats.score_s.append(score_s)
         outcomes: list[Outcome] = []
         for (job, encoding), forced in zip(started, found, strict=True):
-            if all(map(isfinite, forced.log_probs)):
+            if all(map(math.isfinite, forced.log_probs)):
                 hypotheses = (scored_hypothesis(job, forced),)
                 queue_s = began - self._arrived_at[job.id] - encoding.encode_s
                 outcomes.append(JobResult(job.id, hypotheses, queue_s, encoding.encode_s, score_s, 1, forced))
@@ -260,18 +264,25 @@ class EngineLoop:
     def _decode(self, group: _Group, num_candidates: int, outcomes: list[Outcome]) -> None:
         """Extend every hypothesis of a group by one token; what ends goes to `outcomes` even if an error follows."""
         began = self._clock()
-        search = group.search
-        candidates = self._runner.decode_step(
-            search.tokens, search.scores, group.state, search.edits(), num_candidates=num_candidates
-        )
+        search, state, num_ahead = group.search, group.state, 0
+        if self._ahead_runner is not None and search.is_plain:
+            most = int(_AHEAD_S / max(self._step_s, 1e-6))
+            candidates, num_ahead = self._ahead_runner.decode_ahead(
+                search.beams, state, search.end, most, num_candidates=num_candidates
+            )
+        else:
+            candidates = self._runner.decode_step(
+                search.tokens, search.scores, state, search.edits(), num_candidates=num_candidates
+            )
         decode_s = self._clock() - began
-        num_rows = len(group.sentences) * group.search.beam_size
-        self._stats.steps += 1
-        self._stats.rows += num_rows
-        self._stats.step_rows.append(num_rows)
-        self._stats.step_decode_s.append(decode_s)
-        step = group.search.advance(candidates)
-        group.state.advance(step.parents)
+        num_rows, num_steps = len(group.sentences) * search.beam_size, num_ahead + 1
+        self._step_s = decode_s / num_steps
+        self._stats.steps += num_steps
+        self._stats.rows += num_steps * num_rows
+        self._stats.step_rows += num_steps * [num_rows]
+        self._stats.step_decode_s += num_steps * [self._step_s]
+        step = search.advance(candidates)
+        state.advance(step.parents)
         # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
         for index in sorted((*step.finished, *step.non_finite), reverse=True):
             is_finite, sentence = index not in step.non_finite, group.sentences[index]

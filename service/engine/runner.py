@@ -5,14 +5,14 @@ the end stands what runners of exported graphs share.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.config import DecodingProfile, ModelConfig
-from service.engine.beam import Candidates
+from service.engine.beam import Beams, Candidates
 from service.engine.job import Forced, HeadWeights
 from service.engine.scheduler import SchedulerConfig
 from service.engine.steering import Edits
@@ -109,6 +109,24 @@ class Runner(Protocol):
 
         Returns:
             The C best extensions of each sentence, or all where there are fewer; valid until the next call.
+        """
+        ...
+
+
+@runtime_checkable
+class AheadRunner(Runner, Protocol):
+    """A runner that can take several steps of plain sentences at once."""
+
+    def decode_ahead(
+        self, beams: Beams, state: Any, end: int, most: int, *, num_candidates: int
+    ) -> tuple[Candidates, int]:
+        """Run the decoder for the newest tokens of `beams`, and on while there is nothing to decide.
+
+        Behind each step but the last, the hypotheses are extended and the state is advanced.  The last one is the first
+        in which a hypothesis may end or a sentence is not finite, or the one behind `most` others.
+
+        Returns:
+            The candidates of the last step, as `decode_step` returns them, and the number of steps before it.
         """
         ...
 

@@ -17,8 +17,8 @@ ROOT = DEPLOY.parent
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 UNIT = DEPLOY / "systemd" / "dragoman.service"
 HAPROXY = DEPLOY / "haproxy" / "haproxy.cfg"
-# What a GPU needs, of lines that the CPU's Dockerfile has not, or has otherwise.
-OF_A_GPU = re.compile(r"gpu-model|/int8$|NVIDIA|ENGINE__DEVICE|image\.description|--start-period")
+# What a GPU needs, of lines that the CPU's Dockerfile has not, or has otherwise; a compiler is for the CPU alone.
+OF_A_GPU = re.compile(r"apt-get|gpu-model|/int8$|NVIDIA|ENGINE__DEVICE|image\.description|--start-period")
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 

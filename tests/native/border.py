@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from model.bundle import Bundle, default_bundle_dir
-from service.engine.cpu.native.library import Handle, Step, address, load
+from service.engine.cpu.native.library import BeamsOf, Handle, Step, address, load
 from service.engine.cpu.native.runner import NativeRunner, NativeSource, NativeState
 
 _ODD = (-(2**31), -1, 0, 1, 2, 3, 2**15, 2**31 - 1)
@@ -101,6 +101,33 @@ class _Caller:
         num_sentences = rows[0] if self.rng.random() > 0.05 else int(self.rng.choice(_ODD))
         self.library.dg_step(state.value, num_sentences, ctypes.addressof(step))
 
+    def run_ahead(self) -> None:
+        state, rooms, columns = self.any_state(), int(self.rng.integers(1, 9)), int(self.rng.integers(1, 9))
+        beam_size, num_candidates = state._beam_size, int(self.rng.integers(1, 12))
+        vocabulary = self.runner._bundle.manifest.config.num_target_tokens
+        ranks, history = rooms * num_candidates, rooms * columns * beam_size
+        outputs = {"scores": np.zeros(rooms * beam_size, np.float32), "best": np.zeros(ranks, np.float32)}
+        outputs |= {name: np.zeros(ranks, np.int64) for name in ("best_tokens", "parents")}
+        outputs |= {"check": np.zeros(rooms, np.float32)}
+        step = Step(num_candidates=num_candidates)
+        for name, array in outputs.items():
+            setattr(step, name, self.maybe(array))
+        arrays = {
+            "scores": np.zeros(rooms * beam_size, np.float32),
+            "newest": self.ids(rooms * beam_size, vocabulary, np.int64),
+        }
+        arrays |= {name: np.zeros(history, np.int64) for name in ("tokens", "parents")}
+        arrays |= {name: self.ids(rooms, columns + 2, np.int64) for name in ("num_steps", "max_steps")}
+        beams = BeamsOf(beam_size, rooms, columns, **{name: self.maybe(array) for name, array in arrays.items()})
+        parents, marks, count = np.zeros(rooms * beam_size, np.int64), np.zeros(rooms, np.uint8), ctypes.c_int32()
+        at, there = ctypes.addressof(step), ctypes.addressof(beams)
+        end, most = self.number(0, vocabulary), int(self.rng.integers(-1, 5))
+        out = self.maybe(parents), self.maybe(marks)
+        if self.rng.random() < 0.5:
+            self.library.dg_extend(at, self.number(0, rooms), there, end, *out)
+        else:
+            self.library.dg_run_ahead(state.value, state._num_sentences, at, there, end, most, *out, count)
+
     def advance(self) -> None:
         state = self.any_state()
         parents = self.ids(state._num_sentences * state._beam_size, state._beam_size, np.int64)
@@ -134,7 +161,7 @@ def call_at_random(runner: NativeRunner, number: int, seed: int) -> tuple[int, i
     """Make so many calls; return how many were refused and how many were not."""
     caller = _Caller(runner, np.random.default_rng(seed))
     calls: list[Callable[[], None]] = [caller.encode, caller.append, caller.step, caller.step, caller.advance]
-    calls += [caller.advance, caller.remove, caller.score, caller.open]
+    calls += [caller.advance, caller.remove, caller.score, caller.open, caller.run_ahead]
     num_refused = 0
     for which in caller.rng.integers(0, len(calls), number).tolist():
         try:

@@ -73,7 +73,7 @@ int padded(int number) { return (number + kPanel - 1) / kPanel * kPanel; }
 
 // A product with random weights, and rows for it.
 struct Product {
-  Product(Random& random, int num_rows, int num_inputs, int num_outputs, bool is_integer, int levels)
+  Product(Random& random, int num_rows, int num_inputs, int num_outputs, bool is_integer, const Kernels& kernels)
       : integers(static_cast<size_t>(num_inputs) * num_outputs),
         floats(is_integer ? 0 : static_cast<size_t>(num_inputs) * num_outputs),
         sums(num_outputs),
@@ -82,12 +82,12 @@ struct Product {
         row_floats(random.numbers(static_cast<size_t>(num_rows) * num_inputs)),
         row_scales(random.numbers(num_rows)),
         row_integers(static_cast<size_t>(num_rows) * num_inputs) {
-    for (uint8_t& value : row_integers) value = static_cast<uint8_t>(random.integer(1, 2 * levels + 1));
+    for (uint8_t& value : row_integers) value = static_cast<uint8_t>(random.integer(1, 2 * kernels.levels + 1));
     for (int n = 0; n < num_outputs; n++) {
       for (int k = 0; k < num_inputs; k++) {
         const size_t panel = static_cast<size_t>(n / kPanel) * kPanel * num_inputs;
         if (is_integer) {
-          const int value = random.integer(0, 9) ? random.integer(-127, 127) : (k % 2 ? 127 : -127);
+          const int most = kernels.weight_levels, value = random.integer(0, 9) ? random.integer(-most, most) : most;
           integers.data[panel + static_cast<size_t>(k / 4) * 4 * kPanel + n % kPanel * 4 + k % 4] =
               static_cast<int8_t>(value);
           sums[n] += value;
@@ -103,7 +103,7 @@ struct Product {
               scales.data(),
               sums.data(),
               bias.data()};
-    rows = {is_integer ? nullptr : row_floats.data(), row_integers.data(), row_scales.data(), levels + 1};
+    rows = {is_integer ? nullptr : row_floats.data(), row_integers.data(), row_scales.data(), kernels.levels + 1};
   }
 
   Aligned<int8_t> integers;
@@ -118,7 +118,7 @@ struct Product {
 void check_products(const Kernels& kernels, Random& random) {
   for (int num_rows = 1; num_rows <= 40; num_rows++) {
     for (const bool is_integer : {true, false}) {
-      Product product(random, num_rows, random.multiple(9), random.multiple(11), is_integer, kernels.levels);
+      Product product(random, num_rows, random.multiple(9), random.multiple(11), is_integer, kernels);
       const int num_outputs = product.linear.num_outputs, stride = num_outputs + 3;
       std::vector<float> found = random.numbers(static_cast<size_t>(num_rows) * stride), wanted = found;
       const bool is_added = random.integer(0, 1);
@@ -143,7 +143,7 @@ void check_ranking(const Kernels& kernels, Random& random) {
   for (int num_rows = 1; num_rows <= 40; num_rows++) {
     const bool is_integer = random.integer(0, 1);
     const int num_outputs = kBlock * random.integer(1, 5), num_best = random.integer(1, 70);
-    Product product(random, num_rows, random.multiple(5), num_outputs, is_integer, kernels.levels);
+    Product product(random, num_rows, random.multiple(5), num_outputs, is_integer, kernels);
     for (int i = 0; i < kBlock && num_outputs > kBlock; i++)
       product.bias[i] = -INFINITY;  // a whole block without a token
     std::vector<float> bans(num_outputs);

@@ -4,17 +4,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from model.bundle import Bundle, BundleError
-from model.config import Architecture
+from model.config import USUAL_PROFILE, Architecture
 from model.transformer import Transformer
+from service.engine import loop
+from service.engine.beam import Beams, Candidates
 from service.engine.cpu.native import library, pack
 from service.engine.cpu.native.choice import library_problem, native_problem
 from service.engine.cpu.native.library import LibraryError, instruction_set, require_whole
-from service.engine.cpu.native.runner import NativeRunner, open_model
+from service.engine.cpu.native.runner import NativeCandidates, NativeRunner, _Arrays, open_model
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import FailureKind, Job, JobFailure, SearchParams
 from service.engine.loop import EngineLoop
@@ -26,6 +29,7 @@ from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, ti
 from tests.native.border import call_at_random
 
 FAULTY_TOKEN = 7
+BEAM_ARRAYS = ("scores", "newest", "tokens", "parents", "num_steps", "max_steps")
 
 pytestmark = pytest.mark.usefixtures("native_library")
 
@@ -41,9 +45,9 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
 
 
-def packed(bundle: Bundle, precision: str = "int8") -> bytes:
+def packed(bundle: Bundle, precision: str = "int8", weight_levels: int = 63) -> bytes:
     out = BytesIO()
-    pack.write_packed(bundle, precision, out)
+    pack.write_packed(bundle, precision, out, weight_levels)
     return out.getvalue()
 
 
@@ -65,6 +69,56 @@ def test_the_plain_kernels_serve_as_the_others_do(bundle, model, precision):
     theirs = translate(NativeRunner(bundle, precision=precision), sources, params)
     for (mine,), (other,) in zip(translate(plain, sources, params), theirs, strict=True):
         assert mine.score == pytest.approx(other.score, abs=1e-4 if precision == "fp32" else 0.2)
+
+
+def random_candidates(rng: np.random.Generator, rows: tuple[int, int], num_candidates: int, end: int) -> _Arrays:
+    """Arrays of a step of some sentences, as the library might leave them."""
+    arrays = _Arrays(*rows, num_candidates)
+    arrays.best[:] = -np.sort(-rng.normal(-3.0, 2.0, arrays.best.shape))
+    arrays.best[rng.random(arrays.best.shape) < 0.05] = -np.inf
+    arrays.best_tokens[:] = rng.integers(0, 12, arrays.best.shape)
+    arrays.best_tokens[rng.random(arrays.best.shape) < 0.1] = end
+    arrays.parents[:] = rng.integers(0, rows[1], arrays.best.shape)
+    arrays.check[rng.random(rows[0]) < 0.2] = rng.choice((np.nan, np.inf, -np.inf))
+    return arrays
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_the_library_extends_hypotheses_as_numpy_does_to_the_bit(beam_size):
+    rng, num_sentences = np.random.default_rng(beam_size), 6
+    beams = Beams.of(beam_size)
+    beams.scores[:] = rng.normal(-5.0, 3.0, beams.scores.shape)
+    beams.max_steps[:] = rng.integers(1, 40, beams.max_steps.shape)
+    same = replace(beams, **{name: getattr(beams, name).copy() for name in BEAM_ARRAYS})
+    for _ in range(40):
+        arrays = random_candidates(rng, (num_sentences, beam_size), 2 * beam_size, USUAL_PROFILE.end)
+        found = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
+        plain = Candidates(arrays.best.copy(), arrays.best_tokens, arrays.parents, arrays.check)
+
+        wanted, given = plain.extend(same, USUAL_PROFILE.end), found.extend(beams, USUAL_PROFILE.end)
+
+        assert (given.may_end, given.non_finite) == (wanted.may_end, wanted.non_finite)
+        assert given.parents.tolist() == wanted.parents.tolist()
+        assert given.sums.tobytes() == wanted.sums.tobytes()
+        for name in BEAM_ARRAYS:
+            assert getattr(beams, name).tobytes() == getattr(same, name).tobytes()
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_steps_ahead_give_what_single_steps_give(bundle, model, beam_size, monkeypatch):
+    sources = random_sentences(model.config, [3, 9, 17, 2, 30])
+    params = SearchParams(beam_size=beam_size, max_target_tokens=50)
+    found, num_calls = [], []
+    for most_s in (0.0, 1.0):  # no step ahead, or hundreds
+        monkeypatch.setattr(loop, "_AHEAD_S", most_s)
+        runner = NativeRunner(bundle, precision="int8")
+        counted = mock.patch.object(runner, "decode_ahead", wraps=runner.decode_ahead)
+        with counted as calls:
+            found.append(translate(runner, sources, params))
+        num_calls.append(calls.call_count)
+
+    assert found[0] == found[1]
+    assert num_calls[1] < num_calls[0]
 
 
 def poisoned(bad: float, load: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
@@ -186,7 +240,7 @@ def test_it_serves_where_it_can_unless_another_is_asked_for(bundle):
     assert isinstance(create_runner(spec), NativeRunner)
     assert isinstance(create_runner(replace(spec, runtime="onnxruntime")), CpuRunner)
     assert isinstance(create_runner(replace(spec, num_threads=2)), CpuRunner)
-    with pytest.raises(BundleError, match=r"engine\.runtime is native, .*: it computes with one thread"):
+    with pytest.raises(BundleError, match=r"engine\.runtime is native: .*: it computes with one thread"):
         create_runner(replace(spec, num_threads=2, runtime="native"))
 
 

@@ -21,7 +21,7 @@ from model.bundle import Bundle
 from protos.graph_weights_pb2 import GraphFile, Tensor
 from service.engine.cpu.instructions import cpu_flags
 from service.engine.cpu.native.choice import choose_runtime
-from service.engine.cpu.native.library import PACKED_NAME
+from service.engine.cpu.native.library import PACKED_NAME, weight_levels
 from service.engine.cpu.native.pack import write_packed
 from service.engine.cpu.session import load_shortlist, new_session, session_options
 from service.engine.spec import EngineSpec
@@ -62,7 +62,7 @@ def main() -> None:
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
         if choose_runtime(spec.runtime, bundle, spec.precision, spec.num_threads).runtime == "native":
             with (spec.prepared_dir / PACKED_NAME).open("xb+") as out:
-                write_packed(bundle, spec.precision, out)
+                write_packed(bundle, spec.precision, out, weight_levels())
         else:
             prepare_graphs(bundle, spec.precision, spec.prepared_dir)
     except Exception as error:  # noqa: BLE001 - whatever it is, the core logs it

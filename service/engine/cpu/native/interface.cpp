@@ -13,7 +13,7 @@ using namespace dragoman;
 
 namespace {
 
-constexpr int32_t kInterface = 1;
+constexpr int32_t kInterface = 2;
 constexpr int32_t kMostSources = 1 << 20;  // in a call
 
 bool are_within(const int32_t* ids, int64_t count, int32_t end) {
@@ -32,6 +32,20 @@ bool are_starts(const int64_t* starts, int32_t count, int32_t longest) {
   return true;
 }
 
+bool has_outputs(const Step& step) { return step.best && step.best_tokens && step.parents && step.check; }
+
+// Whether the arrays are there, and have room for one step more of so many sentences.
+bool are_beams(const Beams& beams, const Step& step, int32_t num_sentences) {
+  if (!beams.scores || !beams.newest || !beams.tokens || !beams.parents || !beams.num_steps || !beams.max_steps)
+    return false;
+  if (beams.beam_size < 1 || beams.beam_size > step.num_candidates) return false;
+  if (num_sentences < 1 || num_sentences > beams.num_rooms) return false;
+  for (int32_t b = 0; b < num_sentences; b++) {
+    if (beams.num_steps[b] < 0 || beams.num_steps[b] >= beams.num_columns - 1) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 EXPORTED int32_t dg_interface() { return kInterface; }
@@ -43,6 +57,12 @@ EXPORTED const char* dg_instruction_set(const char* name) {
   return kernels ? kernels->name : "";
 }
 
+// The largest magnitude of a weight that the products of an instruction set take, or 0 if this machine cannot run it.
+EXPORTED int32_t dg_weight_levels(const char* name) {
+  const Kernels* kernels = name ? find_kernels(name) : nullptr;
+  return kernels ? kernels->weight_levels : 0;
+}
+
 // Opens a packed model of `num_bytes`, which has to stay where it is, aligned to 64 bytes.
 EXPORTED int32_t dg_open(const uint8_t* packed, uint64_t num_bytes, const char* instruction_set, Model** out) {
   if (!packed || !instruction_set || !out || reinterpret_cast<uintptr_t>(packed) % kAlignment) return kWrongArgument;
@@ -51,7 +71,7 @@ EXPORTED int32_t dg_open(const uint8_t* packed, uint64_t num_bytes, const char* 
   Model* model = new (std::nothrow) Model();
   if (!model) return kNoMemory;
   bool has_memory;
-  if (!read_model(packed, num_bytes, *model, has_memory)) {
+  if (!read_model(packed, num_bytes, *model, has_memory) || model->header.weight_levels > kernels->weight_levels) {
     delete model;
     return has_memory ? kWrongArgument : kNoMemory;
   }
@@ -146,27 +166,38 @@ EXPORTED int32_t dg_remove(SearchState* state, int32_t index) {
 // Runs the decoder for one token of every hypothesis; `dg_advance` has to follow.
 EXPORTED int32_t dg_step(SearchState* state, int32_t num_sentences, const Step* step) {
   if (!state || !step || num_sentences < 1 || num_sentences != state->num_sentences) return kWrongArgument;
-  if (!step->tokens || !step->scores || !step->best || !step->best_tokens || !step->parents || !step->check) {
-    return kWrongArgument;
-  }
+  if (!step->tokens || !step->scores || !has_outputs(*step)) return kWrongArgument;
   const bool has_edits = step->edit_rows && step->edit_tokens && step->edit_values && step->edit_factors;
   if (step->num_edits < 0 || (step->num_edits && !has_edits)) return kWrongArgument;
   return take_step(*state, *step);
 }
 
+// Extends the hypotheses of a beam search by the candidates of a step, which has run.  See `extend_beams`.
+EXPORTED int32_t dg_extend(const Step* step, int32_t num_sentences, const Beams* beams, int64_t end, int64_t* parents,
+                           uint8_t* marks) {
+  if (!step || !has_outputs(*step) || !beams || !are_beams(*beams, *step, num_sentences) || !parents || !marks)
+    return kWrongArgument;
+  extend_beams(*step, num_sentences, *beams, end, parents, marks);
+  return kOk;
+}
+
 // Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
 EXPORTED int32_t dg_advance(SearchState* state, int32_t num_sentences, const int64_t* parents) {
   if (!state || !parents || !state->awaits_advance || num_sentences != state->num_sentences) return kWrongArgument;
-  const int32_t beam_size = state->beam_size;
-  for (int64_t i = 0; i < static_cast<int64_t>(num_sentences) * beam_size; i++) {
-    if (parents[i] < 0 || parents[i] >= beam_size) return kWrongArgument;
+  for (int64_t i = 0; i < static_cast<int64_t>(num_sentences) * state->beam_size; i++) {
+    if (parents[i] < 0 || parents[i] >= state->beam_size) return kWrongArgument;
   }
-  for (int32_t b = 0; b < num_sentences; b++) {
-    state->sentences[b]->num_steps++;
-    if (beam_size > 1) reorder(*state->sentences[b], beam_size, parents + static_cast<int64_t>(b) * beam_size);
-  }
-  state->awaits_advance = false;
+  advance(*state, parents);
   return kOk;
+}
+
+// Takes up to `most` steps and one more; see `run_ahead`.  `dg_extend` and `dg_advance` have to follow.
+EXPORTED int32_t dg_run_ahead(SearchState* state, int32_t num_sentences, const Step* step, const Beams* beams,
+                              int64_t end, int32_t most, int64_t* parents, uint8_t* marks, int32_t* num_extended) {
+  if (!state || !step || num_sentences < 1 || num_sentences != state->num_sentences || most < 0) return kWrongArgument;
+  if (!step->scores || !has_outputs(*step) || !beams || !are_beams(*beams, *step, num_sentences)) return kWrongArgument;
+  if (beams->beam_size != state->beam_size || !parents || !marks || !num_extended) return kWrongArgument;
+  return run_ahead(*state, *step, *beams, end, most, parents, marks, *num_extended);
 }
 
 // Reads a translation in one pass: inputs [T] of the decoder and the token that follows each of them, whose natural

@@ -1,5 +1,5 @@
-// AVX2 with FMA and F16C: 8 floats a vector.  Without dot products, sums of two products of bytes saturate at 16 bits,
-// so activations have 7 bits here: 2 * 127 * 127 fits.
+// AVX2 with FMA and F16C: 8 floats a vector.  Products of bytes are summed in 16 bits here, which saturate.  Activations
+// and weights have 7 bits, so that four products fit: 4 * 127 * 63 = 32,004.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +12,8 @@ namespace {
 
 struct Avx2 {
   static constexpr int width = 8;
-  static constexpr int levels = 63;
+  static constexpr int levels = 63, weight_levels = 63;
+  static constexpr int fours = 2;  // of inputs that one dot product takes
   // Tiles whose sums fill the 16 registers and leave room for inputs and weights.
   static constexpr int integer_rows = 4, float_rows = 6;
   static constexpr int wide_rows = 2;  // so few rows take twice the vectors
@@ -94,10 +95,12 @@ struct Avx2 {
     memcpy(&four, p, 4);
     return _mm256_set1_epi32(four);
   }
-  // sums[i] + the products of four unsigned and four signed bytes.  The empty statement keeps GCC, which would read
+  // sums[i] + the products of twice four unsigned and four signed bytes.  The empty statement keeps GCC, which would read
   // ahead otherwise, from moving sums to memory.
-  static Integers dot(Integers sums, Integers inputs, Integers weights) {
-    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(inputs, weights), _mm256_set1_epi16(1)));
+  static Integers dot(Integers sums, const Integers* inputs, const Integers* weights) {
+    const Integers pairs = _mm256_add_epi16(_mm256_maddubs_epi16(inputs[0], weights[0]),
+                                            _mm256_maddubs_epi16(inputs[1], weights[1]));
+    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     asm("" : "+x"(sums));
     return sums;
   }

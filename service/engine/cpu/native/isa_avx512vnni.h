@@ -11,7 +11,8 @@ namespace {
 
 struct Avx512Vnni {
   static constexpr int width = 16;
-  static constexpr int levels = 127;
+  static constexpr int levels = 127, weight_levels = 127;
+  static constexpr int fours = 1;                               // of inputs that one dot product takes
   static constexpr int integer_rows = 12, float_rows = 12;  // of 32 registers, 24 hold sums
   static constexpr int wide_rows = 4;                       // so few rows take twice the vectors
 
@@ -75,8 +76,8 @@ struct Avx512Vnni {
   }
   // sums[i] + the products of four unsigned and four signed bytes.  The empty statement keeps GCC, which would read
   // ahead otherwise, from moving sums to memory.
-  static Integers dot(Integers sums, Integers inputs, Integers weights) {
-    sums = _mm512_dpbusd_epi32(sums, inputs, weights);
+  static Integers dot(Integers sums, const Integers* inputs, const Integers* weights) {
+    sums = _mm512_dpbusd_epi32(sums, *inputs, *weights);
     asm("" : "+v"(sums));
     return sums;
   }

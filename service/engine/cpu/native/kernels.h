@@ -28,7 +28,7 @@ struct Half {
 struct Linear {
   int32_t num_inputs;      // K
   int32_t num_outputs;     // N
-  const int8_t* integers;  // [N / 16][K / 4][16][4], from -127 to 127; null: floats
+  const int8_t* integers;  // [N / 16][K / 4][16][4], within `Kernels::weight_levels`; null: floats
   const float* floats;     // [N / 16][K][16]; null: integers
   const float* scales;     // [N], with integers
   const int32_t* sums;     // [N]: of each output's integers
@@ -116,7 +116,8 @@ struct CacheKernels {
 
 struct Kernels {
   const char* name;
-  int32_t levels;  // the largest magnitude of an activation as an integer; `Rows::zero` is one more
+  int32_t levels;         // the largest magnitude of an activation as an integer; `Rows::zero` is one more
+  int32_t weight_levels;  // the largest magnitude of a weight of a product
 
   // values [K] -> integers around levels + 1; returns the scale
   float (*quantize)(const float* values, int width, uint8_t* out);

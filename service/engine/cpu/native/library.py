@@ -4,7 +4,7 @@ import ctypes
 import functools
 import hashlib
 import mmap
-from ctypes import POINTER, c_char_p, c_int32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from service.engine.cpu.native.build import library_path
@@ -12,7 +12,7 @@ from service.engine.cpu.native.build import library_path
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_INTERFACE = 1  # what `dg_interface` says of the functions below
+_INTERFACE = 2  # what `dg_interface` says of the functions below
 _NO_MEMORY = 1
 PACKED_NAME = "model.packed"  # in the directory that engines share
 DIGEST_BYTES = hashlib.sha256().digest_size  # at the end of a packed model: of all that stands before
@@ -38,6 +38,22 @@ class Step(ctypes.Structure):
     )
 
 
+class BeamsOf(ctypes.Structure):
+    """`Beams` of search_state.h."""
+
+    _fields_ = (
+        ("beam_size", c_int32),
+        ("num_rooms", c_int32),
+        ("num_columns", c_int32),
+        ("scores", c_void_p),
+        ("newest", c_void_p),
+        ("tokens", c_void_p),
+        ("parents", c_void_p),
+        ("num_steps", c_void_p),
+        ("max_steps", c_void_p),
+    )
+
+
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dg_open": (c_void_p, c_uint64, c_char_p, POINTER(c_void_p)),
     "dg_encode": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
@@ -45,7 +61,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dg_append": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p),
     "dg_remove": (c_void_p, c_int32),
     "dg_step": (c_void_p, c_int32, c_void_p),
+    "dg_extend": (c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_void_p),
     "dg_advance": (c_void_p, c_int32, c_void_p),
+    "dg_run_ahead": (
+        *(c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p),
+        POINTER(c_int32),
+    ),
     "dg_score": (c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
 }
 _RELEASES = ("dg_close", "dg_forget", "dg_close_state")
@@ -72,6 +93,7 @@ def load() -> ctypes.CDLL:
         function = getattr(library, name)
         function.argtypes, function.restype = (c_void_p,), None
     library.dg_instruction_set.argtypes, library.dg_instruction_set.restype = (c_char_p,), c_char_p
+    library.dg_weight_levels.argtypes, library.dg_weight_levels.restype = (c_char_p,), c_int32
     if library.dg_interface() != _INTERFACE:
         raise LibraryError(f"{path} has other functions than this version of Dragoman")
     return library
@@ -81,6 +103,12 @@ def instruction_set(name: str = "") -> str:
     """Return the name of the best instruction set of this CPU, or this name; empty if this CPU cannot run it."""
     found: bytes = load().dg_instruction_set(name.encode())
     return found.decode()
+
+
+def weight_levels(name: str = "") -> int:
+    """Return the largest magnitude of an integer weight that an instruction set multiplies; empty: the best one's."""
+    levels: int = load().dg_weight_levels(name.encode())
+    return levels
 
 
 def address(array: "npt.NDArray[Any]") -> int:

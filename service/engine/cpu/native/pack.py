@@ -26,8 +26,9 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
 
-_MAGIC, _FORMAT = b"DRAGOMAN", 1
-_HEADER = struct.Struct("<8s 4i f 17i f i")  # `Header` of model.h
+_MAGIC, _FORMAT = b"DRAGOMAN", 2
+_HEADER = struct.Struct("<8s 4i f 18i f i")  # `Header` of model.h
+_INT8 = 127  # the largest magnitude of a weight in a graph
 _ENTRY = struct.Struct("<2Q")  # offset and length of a tensor
 _ALIGNMENT = 64
 _BLOCK = 64  # logits come in multiples of it
@@ -36,15 +37,18 @@ _TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 7: np.int64, 10: np.float16}  
 _NOTHING = np.zeros(0, np.float32)
 
 
-def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO) -> None:
+def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, weight_levels: int) -> None:
     """Write the packed model into an empty file that can be read and written.
+
+    Args:
+        weight_levels: the largest magnitude of an integer in a product's weights, at most 127; the graphs have 127.
 
     Raises:
         BundleError: the graphs do not have the weights of the manifest's model.
         OSError: there is no room.
     """
     try:
-        packer = _Packer(bundle.manifest.config, _weights(bundle, bundle.variant(precision)))
+        packer = _Packer(bundle.manifest.config, _weights(bundle, bundle.variant(precision)), weight_levels)
         packer.keeps_floats = not any(name.endswith(".int8") for name in packer.weights)
         packer.add_all()
     except KeyError as error:
@@ -94,6 +98,7 @@ class _Packer:
 
     config: ModelConfig
     weights: dict[str, Array]
+    weight_levels: int
     keeps_floats: bool = False
     tensors: list[tuple[int, Callable[[], Array]]] = field(default_factory=list)  # bytes, and how to make them
 
@@ -232,10 +237,11 @@ class _Packer:
             self.add(_NOTHING)
             self.add(_NOTHING)
         else:
-            self.tensors.append((size, lambda: pack_integers(weights)))
+            levels = self.weight_levels
+            self.tensors.append((size, lambda: pack_integers(to_levels(weights, levels))))
             self.add(_NOTHING)
-            self.add(scales.astype(np.float32))
-            self.tensors.append((4 * num_outputs, lambda: weights.sum(axis=0, dtype=np.int32)))
+            self.add((scales * np.float32(_INT8 / levels)).astype(np.float32))
+            self.tensors.append((4 * num_outputs, lambda: to_levels(weights, levels).sum(axis=0, dtype=np.int32)))
         self.add(bias)
 
     def projection(self) -> None:
@@ -265,7 +271,7 @@ class _Packer:
             config.max_positions, config.norm_placement is NormPlacement.PRE, config.embedding_norm,
             config.has_final_norm, config.separate_positions, config.shared_embeddings, config.rms_norm,
             config.gated, _ACTIVATIONS.index(config.activation), self.keeps_floats, config.suppressed_keep_mass,
-            config.norm_epsilon, len(self.tensors),
+            self.weight_levels, config.norm_epsilon, len(self.tensors),
         )  # fmt: skip
 
     def places(self) -> Iterator[tuple[int, int]]:
@@ -285,6 +291,13 @@ class _Packer:
             assert array.nbytes == length, "a tensor is not as large as was said"
             out.write(b"\0" * (offset - out.tell()))
             out.write(array.data)
+
+
+def to_levels(weights: Array, levels: int) -> Array:
+    """Return int8 weights from -127 to 127 as integers of fewer levels."""
+    if levels == _INT8:
+        return weights
+    return np.rint(weights * np.float32(levels / _INT8)).astype(np.int8)
 
 
 def pack_integers(weights: Array) -> Array:

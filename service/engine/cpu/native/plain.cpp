@@ -248,6 +248,7 @@ constexpr CacheKernels cache_kernels() {
 const Kernels plain_kernels = {
     "plain",
     kLevels,
+    kLevels,
     quantize,
     normalize,
     activate,

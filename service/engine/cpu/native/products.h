@@ -31,22 +31,28 @@ inline void integer_tile(const Linear& linear, const Rows& rows, int first_row, 
   const uint8_t* inputs[groups];
 #pragma GCC unroll 4
   for (int g = 0; g < groups; g++) inputs[g] = rows.integers + (first_row + 3 * g) * num_inputs;
-  for (size_t k = 0; k < num_inputs; k += 4) {
-    Integers w[VECTORS];
+  for (size_t k = 0; k < num_inputs; k += 4 * Isa::fours) {
+    Integers w[VECTORS][Isa::fours];
 #pragma GCC unroll 4
     for (int j = 0; j < VECTORS; j++) {
-      w[j] = Isa::load_bytes(weights + (j / per_panel) * panel + (j % per_panel) * 4 * Isa::width);
-      if (j % per_panel == 0) __builtin_prefetch(weights + (j / per_panel) * panel + next, 0, 2);
+      const int8_t* first = weights + (j / per_panel) * panel + (j % per_panel) * 4 * Isa::width;
+#pragma GCC unroll 2
+      for (int f = 0; f < Isa::fours; f++) {
+        w[j][f] = Isa::load_bytes(first + f * 4 * kPanel);
+        if (j % per_panel == 0) __builtin_prefetch(first + f * 4 * kPanel + next, 0, 2);
+      }
     }
 #pragma GCC unroll 12
     for (int i = 0; i < ROWS; i++) {
-      const Integers x = Isa::spread_four(inputs[i / 3] + (i % 3) * num_inputs);
+      Integers x[Isa::fours];
+#pragma GCC unroll 2
+      for (int f = 0; f < Isa::fours; f++) x[f] = Isa::spread_four(inputs[i / 3] + (i % 3) * num_inputs + 4 * f);
 #pragma GCC unroll 4
       for (int j = 0; j < VECTORS; j++) sums[i][j] = Isa::dot(sums[i][j], x, w[j]);
     }
-    weights += 4 * kPanel;
+    weights += 4 * kPanel * Isa::fours;
 #pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) inputs[g] += 4;
+    for (int g = 0; g < groups; g++) inputs[g] += 4 * Isa::fours;
   }
 #pragma GCC unroll 4
   for (int j = 0; j < VECTORS; j++) {

@@ -10,6 +10,7 @@ import mmap
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,17 +19,19 @@ import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
-from service.engine.beam import Candidates
+from service.engine.beam import Beams, Candidates, Extended
 from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.library import (
     DIGEST_BYTES,
     PACKED_NAME,
+    BeamsOf,
     Handle,
     LibraryError,
     Step,
     address,
     load,
     require_whole,
+    weight_levels,
 )
 from service.engine.cpu.native.library import instruction_set as find_instruction_set
 from service.engine.cpu.native.pack import write_packed
@@ -41,6 +44,7 @@ from service.engine.steering import Edits
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 _MAX_LAYOUTS = 128  # whose arrays a state keeps
+_MAY_END, _NON_FINITE = 1, 2  # `Mark` of search_state.h
 
 
 class NativeSource(Handle):
@@ -74,6 +78,9 @@ class _Arrays:
         for name in ("tokens", "scores", "best", "best_tokens", "parents", "check"):
             setattr(self.step, name, address(getattr(self, name)))
         self.step_address = ctypes.addressof(self.step)
+        self.next_parents = np.zeros(rows, np.int64)  # what `extend` finds
+        self.next_parents_address = address(self.next_parents)
+        self.marks = (ctypes.c_uint8 * num_sentences)()
 
     def edit(self, edits: Edits | None) -> None:
         """Have the next step change these logits."""
@@ -82,6 +89,31 @@ class _Arrays:
             self._edits = [np.ascontiguousarray(array) for array in edits]  # kept: the library holds addresses
             for name, array in zip(Edits._fields, self._edits, strict=True):
                 setattr(self.step, f"edit_{name}", address(array))
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCandidates(Candidates):
+    """Candidates that lie where the library has put them."""
+
+    arrays: _Arrays
+
+    def extend(self, beams: Beams, end: int) -> Extended:
+        """Do as `Candidates.extend`, to the bit."""
+        arrays, at = self.arrays, _address_of(beams)
+        load().dg_extend(arrays.step_address, len(self.scores), at, end, arrays.next_parents_address, arrays.marks)
+        marks = bytes(arrays.marks)
+        may_end = [index for index, mark in enumerate(marks) if mark == _MAY_END] if any(marks) else []
+        non_finite = [index for index, mark in enumerate(marks) if mark == _NON_FINITE] if any(marks) else []
+        return Extended(self.scores, arrays.next_parents, may_end, non_finite)
+
+
+def _address_of(beams: Beams) -> int:
+    """Return where the library finds these arrays, which keep the record with their addresses."""
+    if beams.addresses is None:
+        rooms, columns, beam_size = beams.tokens.shape
+        names = ("scores", "newest", "tokens", "parents", "num_steps", "max_steps")
+        beams.addresses = BeamsOf(beam_size, rooms, columns, *(address(getattr(beams, name)) for name in names))
+    return ctypes.addressof(beams.addresses)
 
 
 class NativeState(Handle):
@@ -157,7 +189,8 @@ class NativeRunner:
         self._library, self._bundle = load(), bundle
         if not find_instruction_set(instruction_set):
             raise LibraryError(f"this CPU has no {instruction_set} instructions")
-        self._packed = np.frombuffer(_packed(bundle, precision, prepared_dir), np.uint8)  # the model lies in it
+        levels = weight_levels(instruction_set)
+        self._packed = np.frombuffer(_packed(bundle, precision, prepared_dir, levels), np.uint8)  # the model lies in it
         self._model = open_model(self._packed, instruction_set)
         self._shortlist = _shortlist(bundle, precision)
 
@@ -187,7 +220,17 @@ class NativeRunner:
         arrays.tokens[:], arrays.scores[:] = tokens, scores
         arrays.edit(edits)
         self._library.dg_step(state.value, len(tokens), arrays.step_address)
-        return Candidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check)
+        return NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
+
+    def decode_ahead(
+        self, beams: Beams, state: NativeState, end: int, most: int, *, num_candidates: int
+    ) -> tuple[Candidates, int]:
+        """Do as `AheadRunner.decode_ahead`."""
+        arrays, num_extended = state.arrays(num_candidates), ctypes.c_int32()
+        where = arrays.step_address, _address_of(beams), end, most, arrays.next_parents_address, arrays.marks
+        self._library.dg_run_ahead(state.value, len(arrays.check), *where, num_extended)
+        found = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
+        return found, num_extended.value
 
     def score(
         self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]
@@ -233,7 +276,7 @@ def open_model(packed: npt.NDArray[np.uint8], instruction_set: str = "") -> Hand
     return Handle("dg_close", handle)
 
 
-def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None) -> mmap.mmap:
+def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None, levels: int) -> mmap.mmap:
     """Map the packed weights that the engines of a model share, or pack them for this engine alone."""
     if prepared_dir is not None and (prepared_dir / PACKED_NAME).is_file():
         try:
@@ -246,7 +289,7 @@ def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None) ->
         else:
             return packed
     with tempfile.TemporaryFile() as file:
-        write_packed(bundle, precision, file)
+        write_packed(bundle, precision, file, levels)
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 

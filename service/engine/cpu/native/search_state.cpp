@@ -1,6 +1,7 @@
 #include "search_state.h"
 
 #include <math.h>
+#include <string.h>
 
 namespace dragoman {
 namespace {
@@ -133,7 +134,63 @@ void merge(const SearchState& state, const Step& step, int b, int first_row, int
   for (int i = 0; i < count; i++) step.check[b] += rankings[i].log_sum;
 }
 
+Mark mark_of(const Step& step, int32_t b, const Beams& beams, int64_t end) {
+  const size_t first = static_cast<size_t>(b) * step.num_candidates;
+  if (!(step.check[b] < INFINITY && step.best[first] > -INFINITY)) return kNonFinite;  // what is no number included
+  if (beams.num_steps[b] + 1 == beams.max_steps[b]) return kMayEnd;
+  for (int32_t k = 0; k < beams.beam_size; k++) {
+    if (step.best_tokens[first + k] == end) return kMayEnd;
+  }
+  return kGoesOn;
+}
+
 }  // namespace
+
+void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
+                  uint8_t* marks) {
+  const size_t K = beams.beam_size, C = step.num_candidates;
+  for (int32_t b = 0; b < num_sentences; b++) {
+    marks[b] = mark_of(step, b, beams, end);
+    float* best = step.best + b * C;
+    const int64_t *tokens = step.best_tokens + b * C, *from = step.parents + b * C;
+    if (K == 1) {
+      for (size_t c = 0; c < C; c++) best[c] += beams.scores[b];
+    }
+    const size_t place = (static_cast<size_t>(b) * beams.num_columns + ++beams.num_steps[b]) * K;
+    memcpy(beams.scores + b * K, best, K * sizeof(float));
+    memcpy(beams.newest + b * K, tokens, K * sizeof(int64_t));
+    memcpy(beams.tokens + place, tokens, K * sizeof(int64_t));
+    memcpy(beams.parents + place, from, K * sizeof(int64_t));
+    memcpy(parents + b * K, from, K * sizeof(int64_t));
+  }
+}
+
+void advance(SearchState& state, const int64_t* parents) {
+  for (int32_t b = 0; b < state.num_sentences; b++) {
+    state.sentences[b]->num_steps++;
+    if (state.beam_size > 1) {
+      reorder(*state.sentences[b], state.beam_size, parents + static_cast<size_t>(b) * state.beam_size);
+    }
+  }
+  state.awaits_advance = false;
+}
+
+Status run_ahead(SearchState& state, const Step& step, const Beams& beams, int64_t end, int32_t most, int64_t* parents,
+                 uint8_t* marks, int32_t& num_extended) {
+  Step next = step;
+  next.num_edits = 0;
+  next.tokens = beams.newest;
+  if (beams.beam_size > 1) next.scores = beams.scores;
+  for (num_extended = 0;; num_extended++) {
+    if (const Status status = take_step(state, next)) return status;
+    if (num_extended == most) return kOk;
+    for (int32_t b = 0; b < state.num_sentences; b++) {
+      if (beams.num_steps[b] + 2 >= beams.num_columns || mark_of(next, b, beams, end) != kGoesOn) return kOk;
+    }
+    extend_beams(next, state.num_sentences, beams, end, parents, marks);
+    advance(state, parents);
+  }
+}
 
 Status take_step(SearchState& state, const Step& step) {
   if (!is_valid(state, step)) return kWrongArgument;

@@ -43,4 +43,28 @@ struct Step {
 
 Status take_step(SearchState& state, const Step& step);
 
+// The arrays of `Beams` in beam.py, with room for more sentences (R) and columns (T) than there are.
+struct Beams {
+  int32_t beam_size, num_rooms, num_columns;  // K, R, T
+  float* scores;                              // [R, K]
+  int64_t* newest;                            // [R, K]
+  int64_t *tokens, *parents;                  // [R, T, K]
+  int64_t *num_steps, *max_steps;             // [R]
+};
+
+enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2 };
+
+// What `Candidates.extend` of beam.py does with the candidates of a step: extends the hypotheses of B sentences by the
+// best, and marks [B] those that have something to decide.  With one hypothesis, `Step::best` becomes its sums.
+void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
+                  uint8_t* marks);
+
+// Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
+void advance(SearchState& state, const int64_t* parents);
+
+// Takes steps from the newest tokens of `beams` on, without edits, and extends its hypotheses behind each but the last:
+// the first one that marks a sentence, or the one behind `most` others.  Says how many were extended.
+Status run_ahead(SearchState& state, const Step& step, const Beams& beams, int64_t end, int32_t most, int64_t* parents,
+                 uint8_t* marks, int32_t& num_extended);
+
 }  // namespace dragoman

@@ -16,6 +16,7 @@ template <class Isa>
 constexpr Kernels kernels(const char* name) {
   return {name,
           Isa::levels,
+          Isa::weight_levels,
           quantize<Isa>,
           normalize<Isa>,
           activate<Isa>,
