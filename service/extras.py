@@ -9,7 +9,7 @@ PACKAGES = {
     "cpu": "onnxruntime",
     "otel": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-grpc",
     "bulk": "pyarrow",
-    "documents": "markdown-it-py mdit-py-plugins polib",
+    "documents": "markdown-it-py mdit-py-plugins polib pyyaml",
     "ray": "'ray[data]'",
     "loadtest": "matplotlib",
 }

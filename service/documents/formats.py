@@ -6,10 +6,20 @@ from enum import StrEnum
 from functools import partial
 from pathlib import PurePath
 
-from service.documents import markup_files, packages, subtitles, xliff
+from service.documents import (
+    apple_messages,
+    csv_columns,
+    json_messages,
+    markup_files,
+    packages,
+    properties,
+    subtitles,
+    xliff,
+)
 from service.documents.draft import Draft, FileDraft
 from service.extras import how_to_install
 
+_UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BYTE_ORDER_MARK = "\ufeff"  # it comes back, and no reader sees it
 
 
@@ -31,6 +41,13 @@ class DocumentFormat(StrEnum):
     ODP = "odp"
     ODS = "ods"
     EPUB = "epub"
+    JSON = "json"
+    ARB = "arb"
+    YAML = "yaml"
+    STRINGS = "strings"
+    STRINGSDICT = "stringsdict"
+    PROPERTIES = "properties"
+    CSV = "csv"
 
 
 SUFFIXES = {
@@ -54,12 +71,31 @@ SUFFIXES = {
     **dict.fromkeys((".odp", ".otp", ".odg"), DocumentFormat.ODP),
     **dict.fromkeys((".ods", ".ots"), DocumentFormat.ODS),
     ".epub": DocumentFormat.EPUB,
+    ".json": DocumentFormat.JSON,
+    ".arb": DocumentFormat.ARB,
+    ".yaml": DocumentFormat.YAML,
+    ".yml": DocumentFormat.YAML,
+    ".strings": DocumentFormat.STRINGS,
+    ".stringsdict": DocumentFormat.STRINGSDICT,
+    ".properties": DocumentFormat.PROPERTIES,
+    ".csv": DocumentFormat.CSV,
+    ".tsv": DocumentFormat.CSV,
+}
+# What to do with files that are read by none.
+_ADVICE = {
+    ".pdf": "has lines and no paragraphs: open it in Word or LibreOffice, save it as docx, and translate that",
+    **dict.fromkeys((".doc", ".rtf"), "is of an old format: save it as docx"),
+    ".xls": "is of an old format: save it as xlsx",
+    ".ppt": "is of an old format: save it as pptx",
 }
 
 _READERS: dict[DocumentFormat, Callable[[str], Draft]] = {
     DocumentFormat.TEXT: markup_files.read_plain,
     DocumentFormat.HTML: markup_files.read_html,
     DocumentFormat.XML: markup_files.read_xml,
+    DocumentFormat.STRINGS: apple_messages.read,
+    DocumentFormat.STRINGSDICT: apple_messages.read_plurals,
+    DocumentFormat.PROPERTIES: properties.read,
     DocumentFormat.SRT: partial(subtitles.read, has_references=False),
     DocumentFormat.VTT: partial(subtitles.read, has_references=True),
 }
@@ -72,6 +108,8 @@ def format_of(file: PurePath) -> DocumentFormat:
         ValueError: it names none.
     """
     known = SUFFIXES.get(file.suffix.lower())
+    if advice := _ADVICE.get(file.suffix.lower()):
+        raise ValueError(f"{file} {advice}")
     if known is None:
         raise ValueError(f"{file} has none of the suffixes {', '.join(SUFFIXES)}: say what it is with --format")
     return known
@@ -95,14 +133,15 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
     """
     if document_format in packages.READERS:
         return packages.read(content, document_format, target_language)
+    encoding = next((name for mark, name in _UTF_16.items() if content.startswith(mark)), "utf-8")
     try:
-        text = content.decode("utf-8")
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
         advice = "convert it with `iconv --from-code ENCODING --to-code UTF-8`"
-        raise ValueError(f"the file is not valid UTF-8 at byte {error.start}: {advice}") from error
+        raise ValueError(f"the file is not valid {encoding.upper()} at byte {error.start}: {advice}") from error
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     draft = read_document(text.removeprefix(mark), document_format, target_language)
-    return FileDraft({"": draft}, lambda texts: (mark + texts[""]).encode())
+    return FileDraft({"": draft}, lambda texts: (mark + texts[""]).encode(encoding))
 
 
 def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:
@@ -118,8 +157,18 @@ def _reader(document_format: DocumentFormat, target_language: str) -> Callable[[
     """Return who reads the format; raises ModuleNotFoundError where a package is missing."""
     if document_format in _READERS:
         return _READERS[document_format]
-    if document_format is DocumentFormat.XLIFF:
-        return partial(xliff.read, target_language=target_language)
+    languages: dict[DocumentFormat, Callable[..., Draft]] = {
+        DocumentFormat.XLIFF: xliff.read,
+        DocumentFormat.JSON: json_messages.read,
+        DocumentFormat.ARB: partial(json_messages.read, is_arb=True),
+        DocumentFormat.CSV: csv_columns.read,
+    }
+    if document_format in languages:
+        return partial(languages[document_format], target_language=target_language)
+    if document_format is DocumentFormat.YAML:
+        from service.documents import yaml_messages
+
+        return partial(yaml_messages.read, target_language=target_language)
     if document_format is DocumentFormat.MARKDOWN:
         from service.documents import markdown
 

@@ -5,7 +5,6 @@ these entries and two fields of the header are written anew.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +13,8 @@ from typing import NamedTuple
 import polib
 
 from service.documents.draft import Draft, Notice, Unit, Written, has_language, text_of
-from service.records import TextFormat, Translation, WarningKind
-from service.text.lexer import HTML
+from service.documents.messages import format_of_message
+from service.records import Translation, WarningKind
 
 # GNU gettext manual, section 12.6 "Additional functions for plural forms".
 _RUSSIAN = "3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2)"
@@ -29,8 +28,6 @@ _PLURALS = {
 }
 _WRAPPED = 78  # columns, as gettext's own programs wrap; a file with longer lines is not wrapped
 _NOT_WRAPPED = 1_000_000
-_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>")
-_BARE_AMPERSAND = re.compile(r"&(?!#?\w+;)")
 _NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 
 
@@ -47,19 +44,7 @@ class _Entry(NamedTuple):
 
     def units(self) -> list[Unit]:
         """Return what is to be translated: `msgid`, and `msgid_plural` where there is one."""
-        return [Unit(text, _format_of(text), self.begin + 1) for text in self.sources]
-
-
-def _format_of(text: str) -> TextFormat:
-    """Return HTML for a message of one line whose tags are in pairs; in others "<file>" and "&" are text."""
-    if "\n" in text.strip() or _BARE_AMPERSAND.search(text):
-        return TextFormat.PLAIN
-    tags = list(_TAG.finditer(text))
-    balance = Counter[str]()  # start tags less end tags
-    for tag in tags:
-        if not tag["empty"] and tag["name"].lower() not in HTML.voids:
-            balance[tag["name"].lower()] += -1 if tag["end"] else 1
-    return TextFormat.HTML if tags and not any(balance.values()) else TextFormat.PLAIN
+        return [Unit(text, format_of_message(text), self.begin + 1) for text in self.sources]
 
 
 @dataclass(frozen=True, slots=True)

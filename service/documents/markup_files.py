@@ -6,6 +6,7 @@ from functools import partial
 from itertools import chain, pairwise
 from unicodedata import category
 
+from service.documents import android
 from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
 from service.documents.xml_tree import Element, read_elements
 from service.records import TextFormat, Translation
@@ -77,10 +78,15 @@ def read_html(text: str) -> Draft:
 def read_xml(text: str) -> Draft:
     """Return the draft of an XML file: an element with text in it is a unit, with all elements inside as inline tags.
 
+    Android's resources have rules of their own.
+
     Raises:
         ValueError: the file is no well-formed XML.
     """
-    elements = [one for one in read_elements(text) if one.has_text and one.is_translated]
+    every = read_elements(text)
+    if every[0].name == "resources":
+        return android.read(text, every)
+    elements = [one for one in every if one.has_text and one.is_translated]
     return _draft(text, _outermost(elements), TextFormat.XML)
 
 

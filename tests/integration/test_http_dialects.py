@@ -207,7 +207,7 @@ class TestLibreTranslate:
     @pytest.mark.parametrize(
         ("name", "content", "words"),
         [
-            ("a.doc", b"x", "suffixes"),
+            ("a.xyz", b"x", "suffixes"),
             ("a.docx", b"x", "no ZIP package"),
             ("a.txt", b"\xff", "UTF-8"),
             ("a.xml", b"<a>", "file"),
@@ -354,7 +354,7 @@ class TestDeepLDocuments:
         ("fields", "words"),
         [
             ({"target_lang": "XX"}, "there is no model"),
-            ({"filename": "a.doc"}, "suffixes"),
+            ({"filename": "a.xyz"}, "suffixes"),
             ({"glossary_id": "nothing"}, "there is no glossary"),
             ({"output_format": "pdf"}, "its own format, docx"),
         ],

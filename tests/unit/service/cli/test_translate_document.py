@@ -1,5 +1,6 @@
 """`dragoman translate --document`: files in, files out, with a server and without."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from protos import translation_pb2 as pb
 from service.client import Client
 from tests.fakes.command_line import mirror, run, run_against
 from tests.fakes.model_info import model_info
+from tests.fakes.packages import word
 from tests.fakes.scripted_server import Context
 from tests.fakes.scripted_server import running as server
 
@@ -99,6 +101,27 @@ async def test_warnings_are_a_table_and_no_failure(server, tmp_path):
     ]
 
 
+async def test_report_has_every_warning_with_its_place(server, tmp_path):
+    async def warn(request: pb.TranslateRequest, _: Context) -> pb.TranslateResponse:
+        found = pb.TextWarning(kind=pb.WARNING_KIND_COPIED, message="the same", source=pb.Span(begin=4, end=10))
+        segment = pb.Segment(source=pb.Span(begin=4, end=10), target=pb.Span(begin=4, end=10), warnings=[found])
+        return answers(
+            *(pb.Translation(hypotheses=[pb.Hypothesis(text=text)], segments=[segment]) for text in request.texts)
+        )
+
+    server.service.handler = warn
+    (tmp_path / "a.txt").write_text("one\ntwo on\n")
+    (tmp_path / "b.docx").write_bytes(word("<w:p><w:r><w:t>one two on</w:t></w:r></w:p>"))
+    line = {"kind": "copied", "message": "the same", "line": 2, "source": "two on", "translation": "two on"}
+    part = {"line": 1, "part": "word/document.xml"}
+
+    for name, expected in (("a.txt", line), ("b.docx", line | part)):
+        out, report = str(tmp_path / "out"), tmp_path / "report.json"
+        await run_against(server, "translate", "--document", str(tmp_path / name), "-o", out, "--report", str(report))
+
+        assert json.loads(report.read_text()) == [expected]
+
+
 async def test_marks_that_the_translation_lost_are_a_warning_at_their_line(server, tmp_path):
     async def lose(request: pb.TranslateRequest, _: Context) -> pb.TranslateResponse:
         return answers(*(pb.Translation(hypotheses=[pb.Hypothesis(text="lost")]) for _ in request.texts))
@@ -131,7 +154,7 @@ def test_a_document_may_be_written_over(mirror, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
-        ("a.doc", b"", (), "a.doc has none of the suffixes .txt, .html"),
+        ("a.xyz", b"", (), "a.xyz has none of the suffixes .txt, .html"),
         ("a.docx", b"", (), "a.docx: the file is no ZIP package"),
         ("a.txt", b"a\xff", (), "a.txt: the file is not valid UTF-8 at byte 1: convert it with `iconv"),
         ("a.po", b"hello\n", (), "a.po: this is no gettext PO file"),

@@ -48,7 +48,7 @@ def test_the_suffix_names_the_format(name, document_format):
     assert format_of(Path(name)) is document_format
 
 
-@pytest.mark.parametrize("name", ["a", "a.doc"])
+@pytest.mark.parametrize("name", ["a", "a.xyz"])
 def test_another_suffix_is_refused_with_a_way_out(name):
     with pytest.raises(ValueError, match="--format"):
         format_of(Path(name))
@@ -56,15 +56,20 @@ def test_another_suffix_is_refused_with_a_way_out(name):
 
 @pytest.mark.parametrize(
     ("document_format", "module", "package"),
-    [(DocumentFormat.MARKDOWN, "mdit_py_plugins.footnote", "mdit"), (DocumentFormat.PO, "polib", "polib")],
+    [
+        (DocumentFormat.MARKDOWN, "mdit_py_plugins.footnote", "mdit"),
+        (DocumentFormat.PO, "polib", "polib"),
+        (DocumentFormat.YAML, "yaml", "yaml"),
+    ],
 )
 def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch, document_format, module, package):
     for name in [name for name in sys.modules if name.startswith("service.documents.")]:
-        if name.rpartition(".")[2] in {"markdown", "markdown_inline", "gettext"}:
+        if name.rpartition(".")[2] in {"markdown", "markdown_inline", "gettext", "yaml_messages"}:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delattr("service.documents.markdown", raising=False)
     monkeypatch.delattr("service.documents.gettext", raising=False)
+    monkeypatch.delattr("service.documents.yaml_messages", raising=False)
 
-    with pytest.raises(ValueError, match=rf"need {package}.*`pip install .*polib` \(extra `documents`\)"):
+    with pytest.raises(ValueError, match=rf"need {package}.*`pip install .*polib pyyaml` \(extra `documents`\)"):
         read_document("a", document_format)
