@@ -52,6 +52,7 @@ class DecodingDefaults:
     reliable_source_tokens: int | None = None  # longer sentences lose quality, and are cut; None: max_source_tokens
     stop_rule: StopRule = StopRule.CTRANSLATE2
     forced_end: bool = False  # as in `DecodingProfile`
+    stop_repetition: bool = True  # end a translation that only repeats itself
 
     def __post_init__(self) -> None:
         for name, (low, high) in _COUNT_RANGES.items():
@@ -64,8 +65,9 @@ class DecodingDefaults:
             value = getattr(self, name)
             if type(value) not in (int, float) or not least <= value <= most:  # also refuses NaN
                 raise ValueError(f"{name} is {value!r}, it must be a number from {least} to {most}")
-        if type(self.forced_end) is not bool:
-            raise ValueError(f"forced_end is {self.forced_end!r}, it must be true or false")
+        for name in ("forced_end", "stop_repetition"):
+            if type(value := getattr(self, name)) is not bool:
+                raise ValueError(f"{name} is {value!r}, it must be true or false")
         object.__setattr__(self, "stop_rule", StopRule(self.stop_rule))
 
 

@@ -51,6 +51,7 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
     FINISH_REASON_END_OF_SENTENCE: _ClassVar[FinishReason]
     FINISH_REASON_LENGTH: _ClassVar[FinishReason]
+    FINISH_REASON_REPETITION: _ClassVar[FinishReason]
 TEXT_FORMAT_UNSPECIFIED: TextFormat
 TEXT_FORMAT_PLAIN: TextFormat
 TEXT_FORMAT_HTML: TextFormat
@@ -81,6 +82,7 @@ WARNING_KIND_NUMBERS: WarningKind
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_END_OF_SENTENCE: FinishReason
 FINISH_REASON_LENGTH: FinishReason
+FINISH_REASON_REPETITION: FinishReason
 
 class TranslateRequest(_message.Message):
     __slots__ = ("texts", "source_language", "target_language", "model", "options", "priority", "format", "return_alignments", "glossary", "target_prefixes")
@@ -123,7 +125,7 @@ class Term(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
 
 class TranslateOptions(_message.Message):
-    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens", "use_shortlist", "allow_smaller_beam", "segmentation", "repetition_penalty", "no_repeat_ngram_size", "min_target_tokens", "suppressed_phrases", "sampling_top_k", "sampling_top_p", "sampling_temperature", "sampling_seed", "return_alternatives", "use_cache")
+    __slots__ = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens", "use_shortlist", "allow_smaller_beam", "segmentation", "repetition_penalty", "no_repeat_ngram_size", "min_target_tokens", "suppressed_phrases", "sampling_top_k", "sampling_top_p", "sampling_temperature", "sampling_seed", "return_alternatives", "use_cache", "stop_repetition")
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +144,7 @@ class TranslateOptions(_message.Message):
     SAMPLING_SEED_FIELD_NUMBER: _ClassVar[int]
     RETURN_ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     USE_CACHE_FIELD_NUMBER: _ClassVar[int]
+    STOP_REPETITION_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     num_hypotheses: int
     length_penalty: float
@@ -160,7 +163,8 @@ class TranslateOptions(_message.Message):
     sampling_seed: int
     return_alternatives: bool
     use_cache: bool
-    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., patience: _Optional[float] = ..., max_target_tokens: _Optional[int] = ..., use_shortlist: _Optional[bool] = ..., allow_smaller_beam: _Optional[bool] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_target_tokens: _Optional[int] = ..., suppressed_phrases: _Optional[_Iterable[str]] = ..., sampling_top_k: _Optional[int] = ..., sampling_top_p: _Optional[float] = ..., sampling_temperature: _Optional[float] = ..., sampling_seed: _Optional[int] = ..., return_alternatives: _Optional[bool] = ..., use_cache: _Optional[bool] = ...) -> None: ...
+    stop_repetition: bool
+    def __init__(self, beam_size: _Optional[int] = ..., num_hypotheses: _Optional[int] = ..., length_penalty: _Optional[float] = ..., patience: _Optional[float] = ..., max_target_tokens: _Optional[int] = ..., use_shortlist: _Optional[bool] = ..., allow_smaller_beam: _Optional[bool] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_target_tokens: _Optional[int] = ..., suppressed_phrases: _Optional[_Iterable[str]] = ..., sampling_top_k: _Optional[int] = ..., sampling_top_p: _Optional[float] = ..., sampling_temperature: _Optional[float] = ..., sampling_seed: _Optional[int] = ..., return_alternatives: _Optional[bool] = ..., use_cache: _Optional[bool] = ..., stop_repetition: _Optional[bool] = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("translations", "model", "model_version", "timings", "beam_size")

@@ -122,6 +122,7 @@ class TranslateOptions:
     max_target_tokens: int | None = None
     use_shortlist: bool | None = None
     allow_smaller_beam: bool | None = None
+    stop_repetition: bool | None = None
     segmentation: Segmentation | None = None
     repetition_penalty: float | None = None
     no_repeat_ngram_size: int | None = None

@@ -256,7 +256,7 @@ def check_model(directory: Path, precision: str | None) -> Finding:
     detail = (
         f"{info.precision} in {info.runtime} ({info.runtime_detail}): {sentence!r} -> {shorten(translation.text, 80)!r}"
     )
-    if translation.hypotheses[0].finish_reason is FinishReason.LENGTH:
+    if translation.hypotheses[0].finish_reason is not FinishReason.END_OF_SENTENCE:
         return Finding(Level.WARN, "model", f"{detail}, without an end: is it trained?")
     return Finding(Level.PASS, "model", detail)
 

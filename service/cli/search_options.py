@@ -71,6 +71,9 @@ class SearchOptions:
     shortlist: Annotated[
         bool | None, typer.Option("--shortlist", help="Only target tokens that the model's shortlist names: faster.")
     ] = None
+    keep_repetition: Annotated[
+        bool, typer.Option("--keep-repetition", help="Go on with a translation that only repeats itself.")
+    ] = False
 
     def for_request(self) -> TranslateOptions:
         """Return the options of a request; tokens are drawn with a beam of 1 unless another one is asked for."""
@@ -90,6 +93,7 @@ class SearchOptions:
             sampling_temperature=self.temperature,
             sampling_seed=self.seed,
             return_alternatives=self.alternatives,
+            stop_repetition=False if self.keep_repetition else None,
         )
 
 

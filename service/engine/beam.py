@@ -31,6 +31,10 @@ Ints = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
+# A hypothesis whose last tokens, so many, have a period of at most eight only repeats itself.  Looked for every so many
+# steps, since it takes a walk back; translations without end are four times as long.
+LOOP_TOKENS, LOOP_STRIDE, LOOP_PERIOD = 48, 16, 8
+_SOURCE_LOOP_TOKENS = 24  # a source with such a run may have a translation with a longer one
 _INITIAL_SENTENCES = 8
 _INITIAL_COLUMNS = 64
 
@@ -88,7 +92,7 @@ class Extended(NamedTuple):
 
     sums: Floats  # [B, C]: of each candidate
     parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
-    may_end: list[int]  # sentences of which a hypothesis ends, or which have reached their last step
+    may_end: list[int]  # sentences of which a hypothesis ends, at their last step, or to be looked at for repetition
     non_finite: list[int]  # sentences for which the model produced NaN or infinity
 
 
@@ -115,7 +119,8 @@ class Candidates:
         beams.scores[live], beams.newest[live] = sums[:, beam], tokens
         places = np.arange(len(sums)), num_steps
         beams.tokens[places], beams.parents[places] = tokens, parents
-        may_end = ((tokens == end).any(axis=1) | (num_steps == beams.max_steps[live])) & ~non_finite
+        is_due = (num_steps % LOOP_STRIDE == 0) & (num_steps >= LOOP_TOKENS)
+        may_end = ((tokens == end).any(axis=1) | (num_steps == beams.max_steps[live]) | is_due) & ~non_finite
         return Extended(sums, parents, may_end.nonzero()[0].tolist(), non_finite.nonzero()[0].tolist())
 
 
@@ -144,6 +149,7 @@ class _Sentence:
     params: SearchParams
     steering: Steering | None = None
     top_ended: bool = False
+    is_looping: bool = False
     num_live: int = 0  # hypotheses of a beam that shrinks: those in the first places
     worst_kept: float = -math.inf  # score of the last hypothesis that is kept, once there are enough
     endings: list[_Ending] = field(default_factory=list)
@@ -242,10 +248,12 @@ class BeamSearch:
             survivors = self._finish(index, *forced.get(index, ranked), is_last_step=is_last)
             if is_last or self._has_enough(self._sentences[index]):
                 finished.append(index)
-            else:
-                beams.scores[index], parents[index] = sums[index][survivors], candidates.parents[index][survivors]
-                beams.newest[index] = beams.tokens[index, num_steps] = candidates.tokens[index][survivors]
-                beams.parents[index, num_steps] = parents[index]
+                continue
+            beams.scores[index], parents[index] = sums[index][survivors], candidates.parents[index][survivors]
+            beams.newest[index] = beams.tokens[index, num_steps] = candidates.tokens[index][survivors]
+            beams.parents[index, num_steps] = parents[index]
+            if self._sentences[index].params.stop_repetition and self._end_loops(index, num_steps):
+                finished.append(index)
         if self._rule is StopRule.MARIAN:
             for index, sentence in enumerate(self._sentences):
                 beams.scores[index, sentence.num_live :] = -np.inf
@@ -299,6 +307,27 @@ class BeamSearch:
             record.worst_kept = sorted((ending.score for ending in record.endings), reverse=True)[wanted - 1]
         return survivors
 
+    def _end_loops(self, index: int, num_steps: int) -> bool:
+        """End a sentence all of whose hypotheses only repeat themselves; return whether they do."""
+        record, beams = self._sentences[index], self.beams
+        if num_steps < LOOP_TOKENS or num_steps % LOOP_STRIDE:
+            return False
+        scores = beams.scores[index, : record.num_live].tolist()
+        live = [place for place, score in enumerate(scores) if score > -math.inf]
+        tokens, parents = beams.tokens[index], beams.parents[index]
+        past, places = np.zeros((len(live), LOOP_TOKENS), np.int64), np.array(live, np.int64)
+        for back in range(LOOP_TOKENS):
+            past[:, -1 - back] = tokens[num_steps - back, places]
+            places = parents[num_steps - back, places]
+        if not all(any((row[p:] == row[:-p]).all() for p in range(1, LOOP_PERIOD + 1)) for row in past):
+            return False
+        for place in live:
+            score = normalize(scores[place], num_steps, record.params)
+            parent, token = int(parents[num_steps, place]), int(tokens[num_steps, place])
+            record.endings.append(_Ending(score, num_steps, parent, token))
+        record.is_looping = True
+        return True
+
     def _forced_ends(self) -> dict[int, tuple[list[float], list[int], list[int]]]:
         """Return scores, tokens and parents of the hypotheses of sentences whose last step is the next one, best first.
 
@@ -340,11 +369,22 @@ class BeamSearch:
         for column in range(ending.length - 1, 0, -1):
             backwards.append(tokens[column][place])
             place = parents[column][place]
+        cut = FinishReason.REPETITION if self._sentences[index].is_looping else FinishReason.LENGTH
         return Hypothesis(
             token_ids=tuple(reversed(backwards)),
             score=ending.score,
-            finish_reason=FinishReason.END_OF_SENTENCE if is_ended and not is_forced else FinishReason.LENGTH,
+            finish_reason=FinishReason.END_OF_SENTENCE if is_ended and not is_forced else cut,
         )
+
+
+def may_repeat(source_ids: Sequence[int]) -> bool:
+    """Return whether a source has so many tokens in a row that are those of at most eight places before."""
+    tokens = np.array(source_ids)
+    for period in range(1, min(LOOP_PERIOD, len(tokens) - _SOURCE_LOOP_TOKENS) + 1):
+        breaks = np.flatnonzero(tokens[period:] != tokens[:-period])
+        if np.diff(breaks, prepend=-1, append=len(tokens) - period).max() > _SOURCE_LOOP_TOKENS:
+            return True
+    return False
 
 
 def num_wanted(params: SearchParams, rule: StopRule = StopRule.CTRANSLATE2) -> int:

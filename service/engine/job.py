@@ -25,6 +25,7 @@ class FinishReason(StrEnum):
 
     END_OF_SENTENCE = "end_of_sentence"
     LENGTH = "length"
+    REPETITION = "repetition"  # it would only have gone on to repeat itself
 
 
 class FailureKind(StrEnum):
@@ -55,6 +56,7 @@ class SearchParams(NamedTuple):
     sampling_temperature: float = 1.0
     sampling_seed: int = 0
     return_alternatives: bool = False
+    stop_repetition: bool = False  # end a sentence whose hypotheses only repeat themselves
 
     @property
     def num_searches(self) -> int:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from model.bundle import BundleError
-from service.engine.beam import BeamSearch, num_candidates
+from service.engine.beam import BeamSearch, may_repeat, num_candidates
 from service.engine.job import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.runner import AheadRunner, DecoderState, Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
@@ -347,10 +347,13 @@ def group_key(job: Job) -> GroupKey:
 
 def _begin(search: BeamSearch, job: Job) -> None:
     """Start a job's search, or those of its alternatives."""
-    if not job.params.return_alternatives:
-        search.add(job.params, job.prefix_ids)
+    params = job.params
+    if params.stop_repetition and may_repeat(job.source_ids):
+        params = params._replace(stop_repetition=False)
+    if not params.return_alternatives:
+        search.add(params, job.prefix_ids)
         return
-    params = job.params._replace(num_hypotheses=1)
+    params = params._replace(num_hypotheses=1)
     for alternative in range(job.params.num_searches):
         search.add(params, job.prefix_ids, alternative)
 

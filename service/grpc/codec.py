@@ -39,6 +39,7 @@ from service.records import (
 _FINISH_REASONS = {
     FinishReason.END_OF_SENTENCE: pb.FINISH_REASON_END_OF_SENTENCE,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.REPETITION: pb.FINISH_REASON_REPETITION,
 }
 _FINISH_REASONS_OF: dict[int, FinishReason] = {number: reason for reason, number in _FINISH_REASONS.items()}
 PRIORITIES = {
@@ -346,6 +347,7 @@ def _decode_options(message: pb.TranslateOptions) -> TranslateOptions:
         max_target_tokens=message.max_target_tokens if has("max_target_tokens") else None,
         use_shortlist=message.use_shortlist if has("use_shortlist") else None,
         allow_smaller_beam=message.allow_smaller_beam if has("allow_smaller_beam") else None,
+        stop_repetition=message.stop_repetition if has("stop_repetition") else None,
         segmentation=_SEGMENTATIONS_OF.get(message.segmentation),
         repetition_penalty=message.repetition_penalty if has("repetition_penalty") else None,
         no_repeat_ngram_size=message.no_repeat_ngram_size if has("no_repeat_ngram_size") else None,

@@ -64,6 +64,7 @@ def describe(
             max_target_tokens=decoding.max_target_tokens,
             use_shortlist=False,
             allow_smaller_beam=False,
+            stop_repetition=decoding.stop_repetition,
         ),
         max_source_tokens=decoding.max_source_tokens,
         max_beam_size=max_beam_size,
@@ -186,6 +187,7 @@ def search_params(info: ModelInfo, options: TranslateOptions, codec: "TextCodec 
         patience=_given(options.patience, defaults.patience),
         max_target_tokens=_given(options.max_target_tokens, defaults.max_target_tokens),
         use_shortlist=_given(options.use_shortlist, defaults.use_shortlist),
+        stop_repetition=_given(options.stop_repetition, bool(defaults.stop_repetition)),
     )
     check_range("beam_size", params.beam_size, 1, info.max_beam_size)
     check_range("num_hypotheses", params.num_hypotheses, 1, params.beam_size)

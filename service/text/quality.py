@@ -90,7 +90,7 @@ def issues(
         return found
     words = target.split()
     word_set = set(words)
-    if _may_loop(words, word_set) and _loops(source, target):
+    if finish_reason is FinishReason.REPETITION or (_may_loop(words, word_set) and _loops(source, target)):
         found.append((WarningKind.REPETITION, "something is repeated again and again"))
     said, given = (source, target) if not kept else (_without(source, kept), _without(target, kept))
     if source == target and any(map(str.islower, _WORD.findall(said))):

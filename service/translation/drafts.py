@@ -170,12 +170,12 @@ def join_hypotheses(parts: Sequence[str | tuple[TranslatedText, ...]]) -> tuple[
         hypotheses = [part for part in chosen if not isinstance(part, str)]
         target_tokens = sum([hypothesis.target_tokens for hypothesis in hypotheses])
         weighted = sum([hypothesis.score * hypothesis.target_tokens for hypothesis in hypotheses])
-        is_cut = any(hypothesis.finish_reason is FinishReason.LENGTH for hypothesis in hypotheses)
+        cut = [one.finish_reason for one in hypotheses if one.finish_reason is not FinishReason.END_OF_SENTENCE]
         joined.append(
             TranslatedText(
                 text="".join([part if isinstance(part, str) else part.text for part in chosen]),
                 score=weighted / target_tokens if target_tokens else 0.0,
-                finish_reason=FinishReason.LENGTH if is_cut else FinishReason.END_OF_SENTENCE,
+                finish_reason=cut[0] if cut else FinishReason.END_OF_SENTENCE,
                 target_tokens=target_tokens,
             )
         )

@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
@@ -42,7 +43,7 @@ from tests.bench import machine
 from tests.bench.race.dragoman import OurSide
 from tests.bench.race.models import MAKERS, PRECISIONS, RaceModel, prepare
 from tests.bench.race.peer_ctranslate2 import TheirSide
-from tests.bench.race.regimes import Contestant, Stream, closed, one_at_a_time, took
+from tests.bench.race.regimes import Clock, Contestant, Stream, closed, one_at_a_time, took
 from tests.bench.race.text import RaceText, Sentence, batches, load_text
 from tests.parity.ctranslate2_model import pieces
 
@@ -114,6 +115,9 @@ def main(
     runtime: Annotated[Runtime, typer.Option(help="Of our side on a CPU.")] = "auto",
     cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each side; default: all available.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of each engine or batch; default: the best.")] = None,
+    cpu_time: Annotated[
+        bool, typer.Option(help="Measure CPU time: on one CPU, no streams, for a machine that does other things, too.")
+    ] = False,
     turns: Annotated[int, typer.Option(min=1, help="Of a closed batch, each with other sentences.")] = 7,
     singles: Annotated[int, typer.Option(min=1, help="Sentences timed one at a time.")] = 30,
     stream_seconds: Annotated[float, typer.Option(help="Of arrivals at each rate, at least.")] = 4.0,
@@ -123,6 +127,8 @@ def main(
     out: Annotated[Path, typer.Option(help="Where race.json goes.")] = Path("build/bench"),
 ) -> None:
     """Race Dragoman's engine against CTranslate2."""
+    if cpu_time and (cpus != 1 or "stream" in (regime or ["stream"])):
+        raise typer.BadParameter("--cpu-time goes with --cpus 1 and --regime single or closed")
     num_cpus = cpus or available_threads()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:num_cpus])
@@ -155,6 +161,7 @@ def main(
         stream_s=stream_seconds,
         seeds=range(1, seeds + 1),
         runtime=runtime,
+        clock=time.process_time if cpu_time else time.perf_counter,
     )
     halves = [text.tuning for text in loaded.values()]
     calibration = list(chain.from_iterable(half[: -(-CALIBRATION_SENTENCES // len(halves))] for half in halves))
@@ -227,6 +234,7 @@ class Track:
     stream_s: float
     seeds: Sequence[int]
     runtime: Runtime
+    clock: Clock
 
     def run(self, cell: Cell) -> Row:
         """Choose both sides' settings on the tuning text, then race on the other."""
@@ -243,16 +251,16 @@ class Track:
             return self._stream(text, sides)
         is_single = cell.regime == "single"
         tuning = text.tuning[:SWEEP_SINGLES] if is_single else batches(text.tuning, cell.size, 1)[0]
-        cost = partial(median_latency if is_single else fastest, tuning)
+        cost = partial(median_latency if is_single else fastest, tuning, clock=self.clock)
         costs = {name: sweep(side, cell.regime, tuning, side.open, cost) for name, side in sides.items()}
         opened = (side.open(cheapest(costs[name])) for name, side in sides.items())
         with closing(next(opened)) as ours, closing(next(opened)) as theirs:
             if is_single:
                 one_at_a_time(ours, theirs, tuning)
-                turns = one_at_a_time(ours, theirs, text.timed[: self.singles])
+                turns = one_at_a_time(ours, theirs, text.timed[: self.singles], self.clock)
             else:
                 closed(ours, theirs, [tuning])
-                turns = closed(ours, theirs, batches(text.timed, cell.size, self.turns))
+                turns = closed(ours, theirs, batches(text.timed, cell.size, self.turns), self.clock)
         return {**turns.record(), "tried": _as_json(costs)}
 
     def _stream(self, text: RaceText, sides: dict[str, Any]) -> Row:
@@ -307,21 +315,21 @@ def _as_json(costs: dict[str, dict[Any, float]]) -> Row:
     }
 
 
-def fastest(batch: Sequence[Sentence], contestant: Contestant) -> float:
+def fastest(batch: Sequence[Sentence], contestant: Contestant, clock: Clock = time.perf_counter) -> float:
     """Return the seconds of the fastest run over a batch, after one over a part of it that is not timed."""
     seconds: list[float] = []
     contestant.translate(batch[: max(1, len(batch) // 4)])
     for _ in range(SWEEP_RUNS):
-        took(contestant, batch, seconds)
+        took(contestant, batch, seconds, clock)
     return min(seconds)
 
 
-def median_latency(sentences: Sequence[Sentence], contestant: Contestant) -> float:
+def median_latency(sentences: Sequence[Sentence], contestant: Contestant, clock: Clock = time.perf_counter) -> float:
     """Return the median seconds of one sentence at a time, after one that is not timed."""
     seconds: list[float] = []
     contestant.translate(sentences[:1])
     for sentence in sentences:
-        took(contestant, [sentence], seconds)
+        took(contestant, [sentence], seconds, clock)
     return median(seconds)
 
 

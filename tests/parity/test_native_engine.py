@@ -11,6 +11,7 @@ import pytest
 
 from model.bundle import Bundle, BundleError
 from model.config import USUAL_PROFILE, Architecture
+from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine import loop
 from service.engine.beam import Beams, Candidates
@@ -19,7 +20,7 @@ from service.engine.cpu.native.choice import library_problem, native_problem
 from service.engine.cpu.native.library import LibraryError, instruction_set, require_whole
 from service.engine.cpu.native.runner import NativeCandidates, NativeRunner, _Arrays, open_model
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import FailureKind, Job, JobFailure, SearchParams
+from service.engine.job import FailureKind, FinishReason, Job, JobFailure, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.process import create_runner
 from service.engine.scheduler import SchedulerConfig
@@ -88,9 +89,10 @@ def test_the_library_extends_hypotheses_as_numpy_does_to_the_bit(beam_size):
     rng, num_sentences = np.random.default_rng(beam_size), 6
     beams = Beams.of(beam_size)
     beams.scores[:] = rng.normal(-5.0, 3.0, beams.scores.shape)
-    beams.max_steps[:] = rng.integers(1, 40, beams.max_steps.shape)
+    beams.max_steps[:] = rng.integers(1, 100, beams.max_steps.shape)
+    beams.make_room(num_sentences, 101)
     same = replace(beams, **{name: getattr(beams, name).copy() for name in BEAM_ARRAYS})
-    for _ in range(40):
+    for _ in range(99):
         arrays = random_candidates(rng, (num_sentences, beam_size), 2 * beam_size, USUAL_PROFILE.end)
         found = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
         plain = Candidates(arrays.best.copy(), arrays.best_tokens, arrays.parents, arrays.check)
@@ -119,6 +121,20 @@ def test_steps_ahead_give_what_single_steps_give(bundle, model, beam_size, monke
 
     assert found[0] == found[1]
     assert num_calls[1] < num_calls[0]
+
+
+def test_a_translation_that_only_repeats_itself_ends_where_it_does_in_onnx_runtime(trained_bundles):
+    bundle = Bundle.load(trained_bundles["fp32"])
+    tokenizer = Tokenizer.load(bundle.tokenizer_path)
+    sources = [tokenizer.encode(4 * f"{letter.upper()}{18 * letter}!") for letter in "aeiou"]
+    params = SearchParams(beam_size=4, max_target_tokens=256, stop_repetition=True)
+
+    ours = translate(NativeRunner(bundle, precision="fp32"), sources, params)
+    theirs = translate(CpuRunner(bundle, precision="fp32"), sources, params)
+
+    said = [[(best.token_ids, best.finish_reason) for (best,) in found] for found in (ours, theirs)]
+    assert said[0] == said[1]
+    assert FinishReason.REPETITION in {reason for _, reason in said[0]}
 
 
 def poisoned(bad: float, load: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:

@@ -28,6 +28,9 @@ _STRIDE = 4  # rungs
 _MAX_RUNGS = 80  # away from the guess: a factor of 23
 
 
+Clock = Callable[[], float]
+
+
 class Contestant(Protocol):
     """Something that translates sentences that are all there."""
 
@@ -56,6 +59,7 @@ class Turns:
     """What each turn took both sides, in seconds, and the tokens that they answered."""
 
     num_sentences: int  # of a measurement
+    clock: Clock = time.perf_counter
     ours_s: list[float] = field(default_factory=list)
     theirs_s: list[float] = field(default_factory=list)
     our_tokens: list[list[int]] = field(default_factory=list)
@@ -83,17 +87,21 @@ class Turns:
         return found
 
 
-def closed(ours: Contestant, theirs: Contestant, batches: Sequence[Sequence[Sentence]]) -> Turns:
+def closed(
+    ours: Contestant, theirs: Contestant, batches: Sequence[Sequence[Sentence]], clock: Clock = time.perf_counter
+) -> Turns:
     """Translate batch after batch; each is there at once, and both sides have translated another batch before."""
-    turns = Turns(len(batches[0]))
+    turns = Turns(len(batches[0]), clock)
     for number, batch in enumerate(batches):
         _turn(turns, number, ours, theirs, [batch])
     return turns
 
 
-def one_at_a_time(ours: Contestant, theirs: Contestant, sentences: Sequence[Sentence]) -> Turns:
+def one_at_a_time(
+    ours: Contestant, theirs: Contestant, sentences: Sequence[Sentence], clock: Clock = time.perf_counter
+) -> Turns:
     """Translate sentence after sentence; a turn is some sentences, the times are of each."""
-    turns = Turns(1)
+    turns = Turns(1, clock)
     for number, first in enumerate(range(0, len(sentences), SENTENCES_A_TURN)):
         _turn(turns, number, ours, theirs, [[one] for one in sentences[first : first + SENTENCES_A_TURN]])
     return turns
@@ -105,15 +113,17 @@ def _turn(
     sides = [(ours, turns.ours_s, turns.our_tokens), (theirs, turns.theirs_s, turns.their_tokens)]
     for contestant, seconds, tokens in sides if number % 2 == 0 else reversed(sides):
         time.sleep(REST_S)
-        answers = [answer for piece in pieces for answer in took(contestant, piece, seconds)]
+        answers = [answer for piece in pieces for answer in took(contestant, piece, seconds, turns.clock)]
         tokens += [contestant.tokens(answer) for answer in answers]
 
 
-def took(contestant: Contestant, sentences: Sequence[Sentence], seconds: list[float]) -> list[Any]:
+def took(
+    contestant: Contestant, sentences: Sequence[Sentence], seconds: list[float], clock: Clock = time.perf_counter
+) -> list[Any]:
     """Return the answers; how long they took is added to `seconds`."""
-    began = time.perf_counter()
+    began = clock()
     answers = contestant.translate(sentences)
-    seconds.append(time.perf_counter() - began)
+    seconds.append(clock() - began)
     return answers
 
 

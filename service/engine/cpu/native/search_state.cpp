@@ -137,7 +137,8 @@ void merge(const SearchState& state, const Step& step, int b, int first_row, int
 Mark mark_of(const Step& step, int32_t b, const Beams& beams, int64_t end) {
   const size_t first = static_cast<size_t>(b) * step.num_candidates;
   if (!(step.check[b] < INFINITY && step.best[first] > -INFINITY)) return kNonFinite;  // what is no number included
-  if (beams.num_steps[b] + 1 == beams.max_steps[b]) return kMayEnd;
+  const int64_t num_steps = beams.num_steps[b] + 1;
+  if (num_steps == beams.max_steps[b] || (num_steps >= kLoopTokens && num_steps % kLoopStride == 0)) return kMayEnd;
   for (int32_t k = 0; k < beams.beam_size; k++) {
     if (step.best_tokens[first + k] == end) return kMayEnd;
   }

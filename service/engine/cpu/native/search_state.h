@@ -52,6 +52,8 @@ struct Beams {
   int64_t *num_steps, *max_steps;             // [R]
 };
 
+constexpr int64_t kLoopTokens = 48, kLoopStride = 16;  // of beam.py: when a sentence is looked at for repetition
+
 enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2 };
 
 // What `Candidates.extend` of beam.py does with the candidates of a step: extends the hypotheses of B sentences by the

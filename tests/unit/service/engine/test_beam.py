@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID, USUAL_PROFILE, DecodingProfile, StopRule
 from model.search import BeamConfig, beam_search
-from service.engine.beam import BeamSearch, Candidates, StepOutcome, find_non_finite
+from service.engine.beam import LOOP_TOKENS, BeamSearch, Candidates, StepOutcome, find_non_finite, may_repeat
 from service.engine.job import FinishReason, SearchParams
 from tests.fakes.plain_search import (
     VOCABULARY,
@@ -40,6 +40,43 @@ def test_greedy_search_ranks_by_log_probability_alone_and_adds_the_sums_itself()
     (hypothesis,) = search.hypotheses(0)
     assert hypothesis.token_ids == (7, 5)
     assert hypothesis.score == np.float32(np.float32(-1e8) + np.float32(-1.0)) + np.float32(-64.0)
+
+
+def repeating(period: int, num_steps: int, *, other: int = 0) -> BeamSearch:
+    """A search of two hypotheses that repeat so many tokens, the second with another one in a step, until it ends."""
+    search = BeamSearch(2)
+    search.add(SearchParams(beam_size=2, max_target_tokens=200, stop_repetition=True))
+    for step in range(1, num_steps + 1):
+        token = 10 + step % period
+        second = 99 if step == other else token
+        ranked = [(-1.0 * step, token, 0), (-2.0 * step, second, 1), (-3.0 * step, 50, 0), (-4.0 * step, 51, 1)]
+        if search.advance(one_sentence(ranked)).finished:
+            break
+    return search
+
+
+@pytest.mark.parametrize("period", [1, 3, 8])
+def test_a_sentence_whose_hypotheses_only_repeat_themselves_ends_for_that_reason(period):
+    search = repeating(period, 200)
+
+    assert search.num_steps(0) == LOOP_TOKENS
+    (hypothesis,) = search.hypotheses(0)
+    assert hypothesis.finish_reason is FinishReason.REPETITION
+    assert hypothesis.token_ids == tuple(10 + step % period for step in range(1, LOOP_TOKENS + 1))
+    assert hypothesis.score == -1.0
+
+
+@pytest.mark.parametrize(("period", "other"), [(9, 0), (8, 30)])
+def test_a_sentence_of_which_one_hypothesis_says_something_else_goes_on(period, other):
+    assert repeating(period, 63, other=other).num_steps(0) == 63
+
+
+@pytest.mark.parametrize(
+    ("source", "may"),
+    [([5, 6, 7] * 10, True), ([5] * 25, True), ([5, 6, 7] * 8, False), (list(range(60)), False), ([1, 2], False)],
+)
+def test_a_source_that_repeats_itself_may_have_a_translation_that_does(source, may):
+    assert may_repeat([3, 4, *source, 2]) is may
 
 
 @pytest.mark.parametrize(

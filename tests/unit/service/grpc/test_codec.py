@@ -48,6 +48,7 @@ OPTIONS = st.builds(
     max_target_tokens=st.none() | st.integers(0, 9_999),
     use_shortlist=st.none() | st.booleans(),
     allow_smaller_beam=st.none() | st.booleans(),
+    stop_repetition=st.none() | st.booleans(),
 )
 LANGUAGES = st.sampled_from(["", "en", "de-CH"])
 SETTINGS = {

@@ -40,6 +40,7 @@ def test_a_bundle_describes_itself(bundle):
         max_target_tokens=256,
         use_shortlist=False,
         allow_smaller_beam=False,
+        stop_repetition=True,
     )
 
 
