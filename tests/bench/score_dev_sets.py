@@ -22,6 +22,7 @@ from model.corpus import read_dev_set
 from model.evaluate import score_translations
 from model.recipe import Languages
 from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
+from service.engine.spec import Runtime
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 
@@ -35,19 +36,20 @@ def main(
     precision: Annotated[str | None, typer.Option(help="int8 or fp32; default: the bundle's best.")] = None,
     beam_size: Annotated[int, typer.Option(min=1)] = 4,
     threads: Annotated[int, typer.Option(min=1)] = 1,
+    runtime: Annotated[Runtime, typer.Option(help="What computes.")] = "auto",
     shortlist: Annotated[bool, typer.Option(help="Only the target tokens of the shortlist.")] = False,
 ) -> None:
     """Score a bundle on development sets."""
     directory = bundle or default_bundle_dir()
     manifest = Bundle.load(directory).manifest
     languages = Languages(source=manifest.source_language, target=manifest.target_language)
-    translator = LocalTranslator.open(directory, precision=precision, threads=threads)
+    translator = LocalTranslator.open(directory, precision=precision, threads=threads, runtime=runtime)
     if shortlist and translator.info.precision == "int8" and not multiplies_int8_exactly(cpu_flags()):
         raise typer.BadParameter(
             "this CPU has no int8 dot products, int8 graphs run without a shortlist here: take fp32"
         )
     title = f"{manifest.name} {manifest.version}, {translator.info.precision}, beam {beam_size}, {threads} threads"
-    title += ", shortlist" if shortlist else ""
+    title += f", {translator.info.runtime}{', shortlist' if shortlist else ''}"
     table = Table("set", "sentences", "BLEU", "chrF", "sentences/s", title=title)
     options = TranslateOptions(beam_size=beam_size, use_shortlist=shortlist)
     rows = []
@@ -63,7 +65,7 @@ def main(
     console = Console()
     console.print(table)
     console.print(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}", highlight=False)
-    how = {"precision": translator.info.precision, "shortlist": shortlist}
+    how = {"precision": translator.info.precision, "runtime": translator.info.runtime, "shortlist": shortlist}
     print(json.dumps({"model": manifest.name, **how, "rows": rows}))
 
 
