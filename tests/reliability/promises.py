@@ -141,6 +141,7 @@ PROMISES: dict[str, Promise] = {
     ),
     "I7": Promise("SIGKILL of serve, loadtest, bulk or models add", "none of its processes is there 5 s later"),
     "I8": Promise("memory of the container runs out", "an engine dies, the core lives, its texts are tried once more"),
+    "I9": Promise('a host that is "::" or a name', "both ports are reached at IPv4 and at IPv6"),
     "I12": Promise("process 1 of a container", "orphans leave no zombie; SIGTERM: exit 0, nothing is left"),
 }
 
