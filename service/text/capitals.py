@@ -13,6 +13,8 @@ from service.text.scripts import letters
 _LONG_WORD = 4  # letters; shorter ones alone are abbreviations: "LED TV"
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 _LETTERS = re.compile(r"[^\W\d_]+")
+_BEGIN = re.compile(r"[\"'„“”‚‘’«»‹›(¿¡]*+([^\W\d_]++)(?![.\w])")  # not of "z.B."
+_FEW_WORDS = 3
 _STOPS = ".!?"
 _ALWAYS_CAPITAL = {
     "de": frozenset({"Sie", "Ihnen", "Ihr", "Ihre", "Ihrem", "Ihren", "Ihrer", "Ihres"}),
@@ -92,6 +94,30 @@ def go_on(source: str, target: str, count_tokens: Callable[[str], int], *, langu
     if is_capital or count_tokens(word[0]) < count_tokens(lower):
         return target
     return lower + target[word.end() :]
+
+
+def begun_as_in_source(
+    source: str, target: str, *, languages: tuple[str, str] = ("", ""), kept: Sequence[str] = ()
+) -> str:
+    """Return a translation, of the same length, that begins with a capital where its source does.
+
+    One or two words of German may have their capital as nouns, which says nothing of the translation.
+
+    Args:
+        source: what was translated.
+        target: its translation.
+        languages: of both, BCP 47.
+        kept: parts of the translation that stay as they are.
+    """
+    word, first = _BEGIN.match(target), _BEGIN.match(source)
+    if word is None or first is None or not (word[1].islower() and first[1][0].isupper()):
+        return target
+    if languages[0][:2].lower() == "de" and len(source.split()) < _FEW_WORDS:
+        return target
+    begin, letter = word.start(1), _upper(word[1][0], languages[1])
+    if len(letter) != 1 or any(target.startswith(one, begin) for one in kept):
+        return target
+    return target[:begin] + letter + target[begin + 1 :]
 
 
 def _upper(text: str, language: str) -> str:

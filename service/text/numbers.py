@@ -173,8 +173,10 @@ _REST = (
     r"(?P<date>(?<![\d.,:/-])(?:\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/|-\d{1,2}-)(?:\d{4}|\d\d)"
     r"|\d{4}(?:\.\d{1,2}\.|/\d{1,2}/|-\d{1,2}-)\d{1,2})(?!\d|[.,:/-]\d))"
     rf"|(?P<clock>(?<![\d.,:/]){_CLOCK_TIME}{GAP}?(?:HALVES|Uhr\b|o['’]clock\b)(?:{GAP}[0-5]\d(?!\d|[.,:]\d))?"
+    rf"|(?<![\d.,:/])\d{{1,2}}[:.][0-5]\d(?={GAP}?(?:-|–|bis|to|und|and){GAP}?\d{{1,2}}[:.][0-5]\d{GAP}?(?:HALVES|Uhr\b))"
     r"|(?<![\d.,:/])\d{1,2}(?::[0-5]\d){1,2}(?![\d:]))"
     rf"|(?P<fraction>(?<![\d.,:/])(?:\d{{1,3}}{GAP})?\d{{1,4}}/\d{{1,4}}(?![\d/])|(?:\d+{GAP}?)?[¼-¾⅐-⅞])"
+    r"|(?P<code>(?<![\w-])(?!EUR|USD|GBP|CHF)[A-Z]{1,3}-?\d{1,4}(?!\w|[.,-]\d))"
     r"|(?P<number>(?<!\bm)(?<!\b[ckm]m)(?:(?<![\w.,)])[-−–](?=\d))?"
     r"(?:\d{1,3}(?:[\u00a0\u202f '’]\d{3}(?!\d))+|\d+)(?:[.,]\d+)*)"
     r"|(?P<power>(?<=\d)(?:[⁰¹²³⁴-⁹]+|\^\d+))"
@@ -217,6 +219,8 @@ def _number(match: re.Match[str], language: str) -> Number:
     parts: Sequence[int] = ()
     if kind == "number":
         values, parts = _amount(match, language)
+    elif kind == "code":  # of a gate, a paper, a motorway: "B27", "A4"
+        values = {("code", text.replace("-", ""))}
     elif kind == "power":
         values = {("power", text.translate(_RAISED).removeprefix("^"))}
     elif kind == "clock":
@@ -323,6 +327,36 @@ def written(number: Number, source_language: str, target_language: str) -> str:
         name = list(MONTHS[target])[month - 1]
         return " ".join([f"{day}. {name}" if target == "de" else f"{day} {name}", *map(str, year)])
     return number.text
+
+
+def rewritten(source: str, target: str, source_language: str, target_language: str, spans: Sequence[Span] = ()) -> str:
+    """Return a translation of the same length whose numbers are not written as the source's language writes them.
+
+    Those are amounts that a model has copied ("1.234.567" in English), but no decimal point, which may be one of a
+    version or a section; and English ordinals with the ending of another number ("3th").
+
+    Args:
+        source: what was translated.
+        target: its translation.
+        source_language: BCP 47.
+        target_language: as well.
+        spans: of the source, which come back as they are.
+    """
+    if primary(target_language) == "en":
+        target = _ENGLISH_ORDINAL.sub(lambda match: _ordinal(int(match[1]), "en"), target)
+    decimal, group = separators(source_language)
+    for number in numbers(source, source_language) if separators(target_language) != (decimal, group) else ():
+        text, form = number.text, written(number, source_language, target_language)
+        is_plain = number.kind == "number" and len(form) == len(text) and form != text
+        if not is_plain or (decimal != "," and group not in text):
+            continue
+        if all(number.span.end <= begin or end <= number.span.begin for begin, end in spans):
+            copied = re.search(rf"(?<![\w.,]){re.escape(text)}(?!\w|[.,]\d)", target)
+            target = target if copied is None else target[: copied.start()] + form + target[copied.end() :]
+    return target
+
+
+_ENGLISH_ORDINAL = re.compile(r"(?<![\w.,])(\d+)(?:st|nd|rd|th)\b")
 
 
 def written_price(text: str, source_language: str, target_language: str) -> str:

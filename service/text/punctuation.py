@@ -57,7 +57,8 @@ def as_in_source(
         end = _END.search(target, max(0, len(target) - _LONGEST))
         closing = end[1] if end else ""
         words = target[: end.start()] if end else target
-        changed = f"{words}{run[1]}{closing}"
+        space = " " if run[1][0] == "-" and source[: run.start()][-1:].isspace() else ""
+        changed = f"{words}{space}{run[1]}{closing}"
         if words.strip() and (closing or not run[2]) and all(changed.count(one) == target.count(one) for one in kept):
             target = changed
     if not _has_dashes(source) or spans or has_tags:

@@ -17,10 +17,11 @@ from service.errors import InternalError
 from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
 from service.registry.model_info import untranslated
 from service.text.alignment import moved, mover_to_written
+from service.text.capitals import begun_as_in_source
 from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
 from service.text.number_check import difference
-from service.text.numbers import numbers, written, written_price
+from service.text.numbers import numbers, rewritten, written, written_price
 from service.text.patterns import has_branches
 from service.text.placement import is_well_formed, place_tags
 from service.text.punctuation import as_in_source, eased, with_no_break_spaces
@@ -263,6 +264,7 @@ class _Tries:
 def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rounds[_Restored | None]:
     """Return the hypotheses of a draft with all spans and terms in them; None if none has all spans."""
     segment, uses = tries.segment, tries.uses
+    languages = settings.source_language, settings.target_language
     has_tags = bool(segment.tags) and not _is_wrapped(segment)
     has_terms = bool(uses) and any(use.term.target for use in uses)
     links: Sequence[Sequence[Link]] = [()] * len(found.hypotheses)
@@ -278,6 +280,8 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
         )
         moved_links = tuple(_within(moved(restored.moved(own), source_move, target_move), text)) if own else ()
         text = with_no_break_spaces(segment.text, text)
+        text = rewritten(segment.text, text, *languages, tries.spans)
+        text = begun_as_in_source(segment.text, text, languages=languages, kept=tries.kept)
         if uses:
             text, moved_links, own_uses = honour(uses, text, moved_links)
             best_uses = best_uses if hypotheses else own_uses

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.capitals import go_on, is_capitals, raise_case, recase
+from service.text.capitals import begun_as_in_source, go_on, is_capitals, raise_case, recase
 
 KNOWN = {"Katzen", "Garten", "USA", "NASA", "London", "Wien"}  # by the tokenizer, besides all words in lower case
 
@@ -105,3 +105,26 @@ def test_every_code_point_keeps_its_place(text):
 
     assert len(recased) == len(text)
     assert [a.isalpha() for a in recased] == [a.isalpha() for a in text]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "expected"),
+    [
+        ("First open the door.", "öffne zuerst die Tür.", ("en", "de"), "Öffne zuerst die Tür."),
+        ("\u201eWer ist da?\u201c fragte er.", "\u201cwho is there?\u201d", ("de", "en"), "\u201cWho is there?\u201d"),
+        ("Open", "öffnen", ("en", "de"), "Öffnen"),
+        ("open it", "öffne es", ("en", "de"), "öffne es"),
+        ("Der Hund", "the dog", ("de", "en"), "the dog"),  # a noun, a table's cell
+        ("The iPhone is here.", "iPhone ist da.", ("en", "de"), "iPhone ist da."),
+        ("For example, it rains.", "z.B. regnet es.", ("en", "de"), "z.B. regnet es."),
+        ("Straße und Haus.", "ßtreet and house.", ("de", "en"), "ßtreet and house."),
+        ("Izmir is big.", "izmir büyük.", ("en", "tr"), "\u0130zmir büyük."),
+        ("The cat.", "猫。", ("en", "ja"), "猫。"),
+    ],
+)
+def test_a_translation_begins_with_a_capital_where_its_source_does(source, target, languages, expected):
+    assert begun_as_in_source(source, target, languages=languages) == expected
+
+
+def test_a_kept_part_at_the_beginning_stays_as_it_is():
+    assert begun_as_in_source("Use npm.", "npm ist da.", languages=("en", "de"), kept=["npm"]) == "npm ist da."

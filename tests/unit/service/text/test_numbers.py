@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.records import Span
 from service.text.number_check import difference
-from service.text.numbers import numbers, separators, written, written_price
+from service.text.numbers import numbers, rewritten, separators, written, written_price
 
 SAME = {  # English, German
     "separators": [
@@ -101,6 +102,8 @@ OTHER = {
         ("It has 24 rooms.", "Es hat Zimmer."),
         ("10² is 100", "10 ist 100"),
         ("10² is 100", "102 ist 100"),
+        ("from gate B27", "ab Tor 27"),
+        ("the A4 paper", "das Papier"),
     ],
     "digits are new": [
         ("two cats", "3 Katzen"),
@@ -113,6 +116,7 @@ OTHER = {
         ("It costs 1,299 euros.", "Es kostet 1,299 Euro."),
         ("1.250 litres", "1.250 Liter"),
         ("It is 8:30.", "Es ist 8,30."),
+        ("9:15 to 10:45 a.m.", "9,15 bis 10.45 Uhr"),
         ("7.9 billion", "7,9 Billionen"),
         ("31/12/2024 it ends", "31,12,2024 endet es"),
     ],
@@ -206,6 +210,28 @@ def test_a_number_is_written_as_the_target_language_writes_it(text, languages, e
 )
 def test_an_amount_of_money_is_written_as_the_target_language_writes_it(text, languages, expected):
     assert written_price(text, *languages.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "expected"),
+    [
+        ("auf 2.345.678.", "to 2.345.678.", "de en", "to 2,345,678."),
+        ("Es wiegt 12,5 kg.", "It weighs 12,5 kg.", "de en", "It weighs 12.5 kg."),
+        ("About 1,200 of 1,200.", "Rund 1,200 von 1.200.", "en de", "Rund 1.200 von 1.200."),
+        ("Python 3.11 is new.", "Python 3.11 ist neu.", "en de", "Python 3.11 ist neu."),  # no amount
+        ("12,5 mal 112,50", "12.5 times 112,50", "de en", "12.5 times 112.50"),
+        ("am 2. Tag", "on the 2th day", "de en", "on the 2nd day"),
+        ("im 11. und 23. Jahr", "in the 11st and 23th year", "de en", "in the 11th and 23rd year"),
+        ("the 3rd", "der 3th", "en de", "der 3th"),
+        ("1.200", "1.200", "de sv", "1\u00a0200"),
+    ],
+)
+def test_what_a_model_copies_is_written_as_the_target_language_writes_it(source, target, languages, expected):
+    assert rewritten(source, target, *languages.split()) == expected
+
+
+def test_numbers_of_spans_stay_as_they_are():
+    assert rewritten("Teil 12.500 und 7", "part 12.500 and 7", "de", "en", [Span(5, 11)]) == "part 12.500 and 7"
 
 
 @settings(max_examples=100, deadline=None)

@@ -15,6 +15,7 @@ from service.text.punctuation import as_in_source, eased
         ("What?!", "What?", "Was ?", "Was?!"),
         ("You did what??", "You did what?", "Was hast du getan?", "Was hast du getan??"),
         ("But I thought--", "But I thought", "Aber ich dachte -", "Aber ich dachte--"),
+        ("-- the end --", "-- the end", "-- das Ende.", "-- das Ende --"),
         ('He said "What?!"', 'He said "What?!"', "Er sagte „Was?“", "Er sagte „Was?!“"),
         ("The end.", "The end.", "Das Ende!", "Das Ende!"),
         ("Really?", "Really?", "Wirklich", "Wirklich"),
