@@ -15,7 +15,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from service.engine.cpu.native.build import BuildError, build, library_path
+from service.engine.cpu.native.build import BuildError, build, library_path  # noqa: E402
 
 
 class BuildWithEngine(build_py):
