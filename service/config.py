@@ -148,7 +148,7 @@ class EngineConfig:
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # engine processes of each model
     # Of each engine; None: 1 in the native engine, in ONNX Runtime allowed CPUs / num_engines.
     threads: Annotated[int, Ge(1), Le(256)] | None = None
-    # On a CPU, several engines of one model map one copy of its weights, kept in the temporary directory.
+    # Several native engines of one model map one copy of its weights, kept in the temporary directory.
     # Where that cannot be, each has its own, and `engine_warning` in the log says why.
     shared_weights: bool = True
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default

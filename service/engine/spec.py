@@ -21,7 +21,7 @@ class EngineSpec:
     cuda_graphs: bool = True  # on a GPU: record the step of each shape and replay it
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator
-    shared_weights: bool = False  # on a CPU: the engines of a model map one copy of its weights ...
+    shared_weights: bool = False  # of the native engine: the engines of a model map one copy of its weights ...
     prepared_dir: Path | None = None  # ... which lies here
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     heartbeat_interval_s: float = 0.25

@@ -16,7 +16,7 @@ from service.call import ANYBODY, Call, Caller
 from service.engine.job import Job, JobResult, SearchParams
 from service.engine.spec import EngineSpec
 from service.engines.handle import EngineHandle, EngineObserver, EngineSnapshot, Pending
-from service.engines.prepared_graphs import PreparedGraphs
+from service.engines.packed_weights import PackedWeights
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
 from service.processes.child import StartError
 from service.processes.supervisor import SupervisorConfig
@@ -46,9 +46,9 @@ class Dispatcher:
         self._observer = observer
         self._queue = JobQueue(aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs)
         self._waiting: dict[int, Pending] = {}  # the jobs in the queue
-        self._graphs = PreparedGraphs(spec)
+        self._packed = PackedWeights(spec)
         self._engines = [
-            EngineHandle(self._graphs.spec, config, self._queue.cost_model, observer=observer, on_change=self._schedule)
+            EngineHandle(self._packed.spec, config, self._queue.cost_model, observer=observer, on_change=self._schedule)
             for _ in range(config.num_engines)
         ]
         self._start_timeout_s = config.start_timeout_s
@@ -116,7 +116,7 @@ class Dispatcher:
             InternalError: one does not start; the message says why.
         """
         try:
-            await self._graphs.prepare(self._start_timeout_s)
+            await self._packed.prepare(self._start_timeout_s)
             async with asyncio.TaskGroup() as starts:
                 for engine in self._engines[:most]:
                     starts.create_task(engine.supervisor.start())
@@ -212,7 +212,7 @@ class Dispatcher:
         try:
             await asyncio.gather(*(engine.stop() for engine in self._engines))
         finally:  # also when the server stops in the meantime
-            self._graphs.remove()
+            self._packed.remove()
 
     def _schedule(self) -> None:
         """Hand out jobs after everything that happens now, so that the texts of a request cross in one frame."""

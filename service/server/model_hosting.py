@@ -118,9 +118,10 @@ def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") ->
         cuda_graphs=engine.cuda_graphs,
         precision=engine.precision,
         num_threads=engine.threads or (1 if runtime == "native" else max(1, available_threads() // engines)),
-        # With limited memory engines come one by one, and to prepare the graphs takes as long as to start an engine.
+        # With limited memory engines come one by one, and to pack the weights takes as long as to start an engine.
         shared_weights=engine.shared_weights
-        and device == "cpu"
+        and runtime == "native"
+        and not engine.runner_factory
         and engines > 1
         and config.models.max_memory_mb is None,
         scheduler=replace(usual, **_given(max_rows=engine.max_rows, max_source_tokens=engine.max_source_tokens)),

@@ -101,8 +101,8 @@ def test_tmp_has_room_for_the_weights_that_engines_of_each_included_model_share(
     entries = [entry for path in included_bundle_dirs() for entry in Bundle.load(path).manifest.files.items()]
     weights = [entry.bytes for name, entry in entries if name.startswith("int8/")]
 
-    # Prepared they take three times as much, and so much has to be free while the last model's are prepared.
-    assert int(mebibytes) << 20 > 3 * sum(weights) + 3 * sum(weights) / len(included_bundle_dirs())
+    # Packed they take a little more: the rows of the embedding stand there a second time, as the projection.
+    assert int(mebibytes) << 20 > 1.5 * sum(weights)
 
 
 def test_gpu_has_a_device_and_the_label_that_the_alert_asks_for():

@@ -7,6 +7,7 @@ import pytest
 
 from model.bundle import default_bundle_dir
 from tests.fakes.calls import calling
+from tests.fakes.native_engine import needs_native_engine
 from tests.fakes.server_process import ServerProcess, start
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -36,7 +37,7 @@ def start_real(tmp_path):
 
 
 def shared_files(pid: int, temporary: Path) -> set[str]:
-    """What a process has mapped of the prepared weights."""
+    """What a process has mapped of the packed weights."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return {line.split()[-1] for line in lines if str(temporary) in line}
 
@@ -46,6 +47,7 @@ async def translations(server: ServerProcess) -> list[str]:
         return await calls.texts(*TEXTS)
 
 
+@needs_native_engine
 async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_own(start_real, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
@@ -56,7 +58,7 @@ async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_ow
 
     mapped = [shared_files(pid, first) for pid in sharing.engine_pids()]
     assert mapped[0] == mapped[1]
-    assert len(mapped[0]) == 1  # of all graphs
+    assert len(mapped[0]) == 1
     assert not list(second.glob("dragoman-*"))
     assert await translations(sharing) == await translations(apart)
     sharing.process.terminate()
@@ -64,7 +66,7 @@ async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_ow
     assert not list(first.glob("dragoman-*"))
 
 
-async def test_it_serves_where_nothing_can_be_prepared(start_real, tmp_path):
+async def test_it_serves_where_no_weights_can_be_shared(start_real, tmp_path):
     server = start_real(tmp_path / "gone")
 
     assert all(await translations(server))

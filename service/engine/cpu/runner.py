@@ -4,7 +4,6 @@ Decides nothing: what runs, for whom and what follows from it is decided by the 
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
-from service.engine.cpu.session import load_shortlist, open_graph, open_session
+from service.engine.cpu.session import load_shortlist, open_session
 from service.engine.cpu.vocabulary import LiveVocabulary, Projection
 from service.engine.faults import explained
 from service.engine.job import Forced, HeadWeights
@@ -83,10 +82,8 @@ class CpuState(CpuCache):
 class CpuRunner:
     """The graphs of one bundle on the CPU."""
 
-    def __init__(
-        self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1, prepared_dir: Path | None = None
-    ) -> None:
-        """Open the graphs, or raise BundleError; several engines share the packed weights in `prepared_dir`."""
+    def __init__(self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1) -> None:
+        """Open the graphs, or raise BundleError."""
         variant = bundle.variant(precision)
         if variant is bundle.manifest.variants.get(GPU_PRECISION):
             raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
@@ -96,12 +93,11 @@ class CpuRunner:
         self.cache_shape = CacheShape.of(config)
         self._num_logits = bundle.manifest.num_logits
         self._cross_names = layer_names("cross", self.cache_shape.num_layers)
-        self._encoder = open_graph(bundle, variant.encoder, num_threads, prepared_dir)
-        self._decoder = StepGraph.of(open_graph(bundle, variant.decoder_step, num_threads, prepared_dir))
+        self._encoder = self._opened(bundle, variant.encoder, num_threads)
+        self._decoder = StepGraph.of(self._opened(bundle, variant.decoder_step, num_threads))
         self._shortlist = load_shortlist(bundle, precision)
         if self._shortlist is not None and variant.shortlist_step and variant.projection:
-            shortlist_step = open_graph(bundle, variant.shortlist_step, num_threads, prepared_dir)
-            self._shortlist_decoder = StepGraph.of(shortlist_step)
+            self._shortlist_decoder = StepGraph.of(self._opened(bundle, variant.shortlist_step, num_threads))
             source = open_session(bundle.path(variant.projection), 1)
             outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
             self._projection = Projection(outputs["rows"], outputs.get("scales"), outputs.get("bias"))
@@ -110,7 +106,7 @@ class CpuRunner:
         self._small_steps = 0  # in a row, each much smaller than that
         self._giving_back = ort.RunOptions()
         self._giving_back.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self._scorer = open_graph(bundle, variant.scorer, num_threads, prepared_dir) if variant.scorer else None
+        self._scorer = self._opened(bundle, variant.scorer, num_threads) if variant.scorer else None
         self._bundle, self._variant = bundle, variant
 
     @property
@@ -121,7 +117,11 @@ class CpuRunner:
     def open(cls, spec: EngineSpec) -> Self:
         """Return the runner of an engine process, or raise BundleError."""
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-        return cls(bundle, precision=spec.precision, num_threads=spec.num_threads, prepared_dir=spec.prepared_dir)
+        return cls(bundle, precision=spec.precision, num_threads=spec.num_threads)
+
+    @staticmethod
+    def _opened(bundle: Bundle, name: str, num_threads: int) -> ort.InferenceSession:
+        return open_session(bundle.path(name), num_threads, bundle.manifest.num_logits)
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         """Return the wanted budgets unchanged: the operator decides how much memory they may take."""

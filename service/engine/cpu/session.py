@@ -1,6 +1,5 @@
-"""Opens graphs with ONNX Runtime on the CPU: those of the bundle, or those that `prepare.py` wrote for its engines."""
+"""Opens the graphs of a bundle with ONNX Runtime on the CPU."""
 
-import warnings
 from pathlib import Path
 
 import onnxruntime as ort
@@ -8,7 +7,6 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
 from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
-from service.engine.cpu.prepared import require_own
 
 # ONNX Runtime itself applies it to every x86 CPU, also to those that multiply exactly without it.
 EXACT_INT8 = "session.x64quantprecision"
@@ -36,21 +34,11 @@ def open_session(graph: Path, num_threads: int, num_logits: int = 0) -> ort.Infe
     """Return a session whose operators have this many threads, or raise BundleError."""
     options = session_options(num_threads, cpu_flags())
     options.enable_mem_pattern = num_logits <= _MANY_LOGITS
+    providers, disabled = ["CPUExecutionProvider"], [_SLOW_FUSION]
     try:
-        return new_session(graph, options)
+        return ort.InferenceSession(graph, options, providers=providers, disabled_optimizers=disabled)
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
         raise BundleError(f"{graph} cannot be loaded by ONNX Runtime {ort.__version__}: {error}") from error
-
-
-def open_graph(bundle: Bundle, name: str, num_threads: int, prepared_dir: Path | None) -> ort.InferenceSession:
-    """Return a session of the prepared graph, or of the bundle's own where there is none that can be loaded."""
-    if prepared_dir is not None and (prepared_dir / name).is_file():
-        try:
-            require_own(prepared_dir)
-            return open_session(prepared_dir / name, num_threads, bundle.manifest.num_logits)
-        except (BundleError, OSError) as error:
-            warnings.warn(f"weights are not shared with other engines: {error}", RuntimeWarning, stacklevel=2)
-    return open_session(bundle.path(name), num_threads, bundle.manifest.num_logits)
 
 
 def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
@@ -65,8 +53,3 @@ def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
         return Shortlist.load(bundle.path(bundle.manifest.shortlist), config.largest_vocabulary, config.eos_id)
     except ValueError as error:
         raise BundleError(f"{error}; export the model again") from error
-
-
-def new_session(graph: Path, options: ort.SessionOptions) -> ort.InferenceSession:
-    """Return a session, or raise whatever ONNX Runtime raises."""
-    return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=[_SLOW_FUSION])

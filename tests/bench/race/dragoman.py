@@ -34,7 +34,7 @@ from service.engine.loop import EngineLoop
 from service.engine.process import command_line, create_runner, environment
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import EngineSpec, Runtime
-from service.engines.prepared_graphs import PreparedGraphs
+from service.engines.packed_weights import PackedWeights
 from tests.bench.race.regimes import Finished
 from tests.bench.race.text import Sentence
 
@@ -153,9 +153,9 @@ class EngineProcesses:
         self._room = setting.max_rows // params.beam_size + LOOKAHEAD_JOBS
         self._waiting: deque[Job] = deque()
         self._selector = selectors.SelectSelector()  # epoll would round waits up to milliseconds
-        self._graphs = PreparedGraphs(spec)
-        asyncio.run(self._graphs.prepare(START_TIMEOUT_S))
-        self._engines = [_RacingEngine(self._graphs.spec) for _ in range(setting.engines)]
+        self._packed = PackedWeights(spec)
+        asyncio.run(self._packed.prepare(START_TIMEOUT_S))
+        self._engines = [_RacingEngine(self._packed.spec) for _ in range(setting.engines)]
         try:
             for engine in self._engines:
                 engine.wait_until_ready()
@@ -191,7 +191,7 @@ class EngineProcesses:
         self._selector.close()
         for engine in self._engines:
             engine.kill()
-        self._graphs.remove()
+        self._packed.remove()
 
     def _receive(self, timeout_s: float) -> list[JobResult]:
         """Return results of all engines and fill the freed places at once.  Engines also report without any."""

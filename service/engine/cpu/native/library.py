@@ -4,7 +4,10 @@ import ctypes
 import functools
 import hashlib
 import mmap
+import os
+import stat
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint64, c_void_p
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from service.engine.cpu.native.build import library_path
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 _INTERFACE = 2  # what `dg_interface` says of the functions below
 _NO_MEMORY = 1
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 PACKED_NAME = "model.packed"  # in the directory that engines share
 DIGEST_BYTES = hashlib.sha256().digest_size  # at the end of a packed model: of all that stands before
 PLAIN = "plain"  # the set that every CPU has, and that is too slow to serve with
@@ -115,6 +119,13 @@ def address(array: "npt.NDArray[Any]") -> int:
     """Return where an array lies; it has to be contiguous, and to stay."""
     assert array.flags.c_contiguous
     return array.ctypes.data
+
+
+def require_own(directory: Path) -> None:
+    """Raise PermissionError for a link, what is no directory, another user's, or one that others may write to."""
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _BY_OTHERS:
+        raise PermissionError(f"{directory} is not a directory that only this user can write to")
 
 
 def require_whole(packed: "mmap.mmap | memoryview") -> None:

@@ -1,13 +1,16 @@
 """Writes the weights of a bundle's graphs as `model.cpp` reads them: each once, packed for products, in one file.
 
-All engines of a model map that file.  Sums run over zeros where a width is no multiple of 16, which changes nothing.
+All engines of a model map that file, which `service/engines/packed_weights.py` has `main` write before they start.
+Sums run over zeros where a width is no multiple of 16, which changes nothing.
 
 Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, V tokens.
 """
 
 import hashlib
 import os
+import pickle
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +24,8 @@ from model.config import Activation, ModelConfig, NormPlacement
 from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
 from service.engine.cpu.native.choice import PANEL
+from service.engine.cpu.native.library import PACKED_NAME, weight_levels
+from service.engine.spec import EngineSpec
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -35,6 +40,18 @@ _BLOCK = 64  # logits come in multiples of it
 _ACTIVATIONS = (Activation.RELU, Activation.SWISH, Activation.GELU, Activation.GELU_TANH)  # `Activation` of kernels.h
 _TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 7: np.int64, 10: np.float16}  # TensorProto.DataType
 _NOTHING = np.zeros(0, np.float32)
+
+
+def main() -> None:
+    """Write the packed weights of the spec on standard input, in a process of its own."""
+    spec: EngineSpec = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
+    assert spec.prepared_dir is not None
+    try:
+        bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
+        with (spec.prepared_dir / PACKED_NAME).open("xb+") as out:
+            write_packed(bundle, spec.precision, out, weight_levels())
+    except Exception as error:  # noqa: BLE001 - whatever it is, the core logs it
+        sys.exit(f"{type(error).__name__}: {error}")
 
 
 def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, weight_levels: int) -> None:

@@ -30,12 +30,12 @@ from service.engine.cpu.native.library import (
     Step,
     address,
     load,
+    require_own,
     require_whole,
     weight_levels,
 )
 from service.engine.cpu.native.library import instruction_set as find_instruction_set
 from service.engine.cpu.native.pack import write_packed
-from service.engine.cpu.prepared import require_own
 from service.engine.job import Forced, HeadWeights
 from service.engine.runner import check_limits, no_scorer, shortest_source
 from service.engine.scheduler import SchedulerConfig

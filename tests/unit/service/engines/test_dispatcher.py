@@ -10,7 +10,7 @@ import pytest
 from service.call import ANYBODY, Call, Caller
 from service.engine.job import JobResult, Report, StepStats
 from service.engine.scheduler import SchedulerConfig
-from service.engines.prepared_graphs import PreparedGraphs
+from service.engines.packed_weights import PackedWeights
 from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.processes.child import StartError
 from service.records import Priority
@@ -49,7 +49,7 @@ async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_wh
         raise StartError("no such graph")
 
     monkeypatch.setattr(engines[1], "start", fail)
-    monkeypatch.setattr(PreparedGraphs, "remove", lambda _: removed.append(True))
+    monkeypatch.setattr(PackedWeights, "remove", lambda _: removed.append(True))
 
     with pytest.raises(InternalError, match="the engine did not start: no such graph"):
         await dispatcher.start()

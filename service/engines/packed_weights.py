@@ -1,6 +1,6 @@
-"""Graphs with packed weights that the engines of one model map: written once, before the engines start.
+"""Packed weights that the native engines of one model map: written once, before the engines start.
 
-Knows the directory and the process that fills it; what lies there is known to `service/engine/cpu/prepare.py` alone.
+Knows the directory and the process that fills it; what lies there is known to `service/engine/cpu/native` alone.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from service.engine.process import environment
-from service.engine.spec import ONNX_RUNTIME, EngineSpec
+from service.engine.spec import EngineSpec
 from service.parent_process import bound
 from service.telemetry.logs import get_logger
 
@@ -24,20 +24,20 @@ _NAME = re.compile(r"dragoman-weights-(\d{1,10})-[0-9a-f]{16}")  # with the proc
 _in_use: dict[Path, int | None] = {}  # directories of this process, with the descriptors that lock them
 
 
-class PreparedGraphs:
-    """The prepared graphs of one model's engines, in a private temporary directory."""
+class PackedWeights:
+    """The packed weights of one model's engines, in a private temporary directory."""
 
     def __init__(self, spec: EngineSpec) -> None:
         """Choose a directory where the spec asks for shared weights; nothing is written yet."""
         self._directory: Path | None = None
-        if spec.shared_weights and spec.device == "cpu" and spec.runner_factory == ONNX_RUNTIME:
+        if spec.shared_weights:
             # `tempfile` would take the first of several directories in which it can write, the working one at last.
             parent = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the name cannot be guessed
             self._directory = parent / f"dragoman-weights-{os.getpid()}-{secrets.token_hex(8)}"
         self.spec = replace(spec, prepared_dir=self._directory)  # what the engines are told
 
     async def prepare(self, timeout_s: float) -> None:
-        """Write the graphs; where that fails, the log says why and each engine has its own weights."""
+        """Write the weights; where that fails, the log says why and each engine has its own weights."""
         if self._directory is None:
             return
         try:
@@ -52,14 +52,14 @@ class PreparedGraphs:
             self._empty()
 
     def remove(self) -> None:
-        """Remove the graphs; engines that have mapped them go on."""
+        """Remove the weights; engines that have mapped them go on."""
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             if (lock := _in_use.pop(self._directory, None)) is not None:
                 os.close(lock)
 
     def _empty(self) -> None:
-        """Remove the graphs and keep the directory, so that nobody else can take its name."""
+        """Remove the weights and keep the directory, so that nobody else can take its name."""
         if self._directory in _in_use:
             for path in self._directory.iterdir():
                 if path.is_file():
@@ -68,14 +68,14 @@ class PreparedGraphs:
 
 
 async def _run(spec: EngineSpec) -> None:
-    """Have a process write the graphs.
+    """Have a process write the weights.
 
     Raises:
         OSError: there can be no process.
         RuntimeError: it failed; the message says why.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", bound("from service.engine.cpu.prepare import main; main()")),
+        *(sys.executable, "-P", "-c", bound("from service.engine.cpu.native.pack import main; main()")),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -1,10 +1,10 @@
-"""Whose directory an engine takes prepared graphs from."""
+"""Whose directory an engine takes packed weights from."""
 
 import os
 
 import pytest
 
-from service.engine.cpu.prepared import require_own
+from service.engine.cpu.native.library import require_own
 
 
 @pytest.mark.parametrize("how", ["link", "other user's", "open to others", "file"])
