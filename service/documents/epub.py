@@ -10,7 +10,7 @@ from service.documents.paragraphs import PartReader, Place, Said, Vocabulary
 from service.documents.xml_nodes import attributes
 from service.records import Translation
 
-_ROOT = re.compile(r"<html\b[^>]*>")
+_ROOT = re.compile(r"<html\b[^<>]*+>")
 _WORDS = Vocabulary(
     namespaces={"http://purl.org/dc/elements/1.1/": "dc", "http://www.daisy.org/z3986/2005/ncx/": "ncx"},
     paragraphs=frozenset(),

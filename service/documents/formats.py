@@ -23,6 +23,9 @@ _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BYTE_ORDER_MARK = "\ufeff"  # it comes back, and no reader sees it
 
 
+PACKAGES = frozenset(packages.READERS)  # formats that are no texts; the limits of packages hold for them
+
+
 class DocumentFormat(StrEnum):
     """Formats of files."""
 

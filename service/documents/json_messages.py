@@ -2,11 +2,12 @@
 
 import json
 import re
+from functools import partial
 
 from service.documents.draft import Draft, Slot
 from service.documents.messages import Message, draft_of_messages, is_language
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]++')
+_TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<key>\s*+:)?+|[{}\[\]]')
 
 
 def read(text: str, target_language: str = "", *, is_arb: bool = False) -> Draft:
@@ -22,28 +23,22 @@ def read(text: str, target_language: str = "", *, is_arb: bool = False) -> Draft
     fixed: list[Slot] = []
     keys: list[str] = []  # of the objects around the present place; an array has ""
     key = ""  # the last one
-    tokens = list(_TOKEN.finditer(text))
-    for number, token in enumerate(tokens):
-        written = token[0]
-        if written in "{[":
-            keys.append(key)
-            key = ""
-        elif written in "}]":
-            keys.pop()
-        elif written.startswith('"'):
-            said = json.loads(written)
-            if number + 1 < len(tokens) and tokens[number + 1][0] == ":":
-                key = said
-                if (
-                    target_language
-                    and len(keys) == 1
-                    and len(root) == 1
-                    and is_language(key)
-                    and isinstance(root[key], dict)
-                ):
-                    fixed.append(Slot(*token.span(), json.dumps(target_language)))
-            elif is_arb and key == "@@locale" and target_language:
-                fixed.append(Slot(*token.span(), json.dumps(target_language.replace("-", "_"))))
-            elif not (is_arb and any(one.startswith("@") for one in (*keys, key))):
-                messages.append(Message(*token.span(), said, lambda new: json.dumps(new, ensure_ascii=is_escaped)))
+    for token in _TOKEN.finditer(text):
+        if token["string"] is None:
+            if token[0] in "{[":
+                keys.append(key)
+                key = ""
+            else:
+                key = keys.pop()
+            continue
+        place, said = token.span("string"), json.loads(token["string"])
+        if token["key"]:
+            key = said
+            is_root = len(keys) == 1 and len(root) == 1 and isinstance(root[key], dict)
+            if target_language and is_root and is_language(key):
+                fixed.append(Slot(*place, json.dumps(target_language)))
+        elif is_arb and key == "@@locale" and target_language:
+            fixed.append(Slot(*place, json.dumps(target_language.replace("-", "_"))))
+        elif not (is_arb and any(one.startswith("@") for one in (*keys, key))):
+            messages.append(Message(*place, said, partial(json.dumps, ensure_ascii=is_escaped)))
     return draft_of_messages(text, messages, fixed)

@@ -34,7 +34,7 @@ _ELEMENTS = {"\t": "tab", "\n": "br", "\u2011": "noBreakHyphen"}
 # What makes no difference to a reader: languages, marks of the spelling check, numbers of revisions.
 _NO_FORMAT = re.compile(
     r"<(?:\w+:)?(?:lang|noProof|webHidden)\b[^<>]*/>|<(?:\w+:)?rFonts \w+:hint=\"\w+\"/>|"
-    r"<(?P<change>(?:\w+:)?rPrChange)\b.*?</(?P=change)>|"
+    r"<(?P<change>(?:\w+:)?rPrChange)\b[^<>]*+(?<!/)>.*?</(?P=change)>|"
     r"\s(?:lang|altLang|dirty|err|smtClean|noProof|(?:\w+:)?rsid\w*)=\"[^\"]*\"",
     re.DOTALL,
 )

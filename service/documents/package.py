@@ -16,7 +16,7 @@ from xml.parsers import expat
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 MAX_PARTS = 10_000
-MAX_PART_BYTES = 64 << 20  # of a part that is read, unpacked; also of all of them together
+MAX_PART_BYTES = 32 << 20  # of a part that is read, unpacked; also of all of them together: some 3,000 pages
 MAX_RATIO = 400  # unpacked to packed, of parts from 4 MiB on; repetitive sheets reach 100
 _RATIO_FROM = 4 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, length of the name, of the extra field
@@ -167,6 +167,9 @@ def _ends(content: bytes, entries: list[ZipInfo], directory: int) -> dict[str, i
         if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
             raise ValueError(f"the file is damaged: nothing is where {entry.filename[:60]!a} should be")
         _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+        name = content[begin : begin + name_length].decode("utf-8" if entry.flag_bits & 0x800 else "cp437", "replace")
+        if name != entry.orig_filename:  # so that no two programs find different files in it
+            raise ValueError(f"the file is damaged: {entry.filename[:60]!a} is called otherwise in its place")
         if begin + name_length + extra_length + entry.compress_size > limit:
             raise ValueError(f"the part {entry.filename[:60]!a} overlaps another one")
         ends[entry.filename] = limit

@@ -42,7 +42,8 @@ CODE = re.compile(
     re.IGNORECASE,
 )
 
-_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)(?:"|\Z)')
+MAX_PLACES = 500_000  # texts, and what says a language; 1,000 pages have a fifth of that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,8 @@ class PartReader:
         """Find all places; raises ValueError."""
         words, rest = self._words, pieces(self.text, self._words.namespaces)
         for piece in rest:
+            if len(self.places) > MAX_PLACES:
+                raise ValueError(f"the file has more than {MAX_PLACES:,} texts and marks of language")
             if isinstance(piece, str) or not piece.is_start:
                 continue
             if piece.name in words.skipped:

@@ -10,6 +10,7 @@ from html import unescape
 from typing import NamedTuple, TypeAlias
 
 MAX_DEPTH = 256  # of elements in each other
+MAX_NODES = 200_000  # in a paragraph
 
 # The text is known to be well-formed (`package.require_plain_xml`), so that few rules tell its tokens apart.
 _TOKEN = re.compile(
@@ -104,11 +105,15 @@ class Node:
 
 
 def node_of(tag: Tag, rest: Iterator[Piece]) -> Node:
-    """Return the element that begins with this tag, and take what is in it from the rest."""
+    """Return the element that begins with this tag, and take what is in it from the rest; raises ValueError."""
     root = Node(tag.name, tag.begin, tag.end, tag.end, tag.end)
     around = [] if tag.is_end else [root]
+    num_nodes = 0
     while around:
         piece = next(rest)
+        num_nodes += 1
+        if num_nodes > MAX_NODES:
+            raise ValueError(f"a paragraph has more than {MAX_NODES:,} elements and texts in it")
         parent = around[-1]
         if isinstance(piece, str):
             parent.children.append(piece)

@@ -21,7 +21,7 @@ from service.http.fields import File, checked
 from service.http.operations import MULTIPART, Operation, answer_with
 from service.http.translated_files import FileTranslator, Progress, TranslatedFile, download
 from service.http.whole_server import WholeServer
-from service.records import TranslationRequest
+from service.records import Priority, TranslationRequest
 from service.registry.uploaded_glossaries import UploadedGlossaries
 
 RESOURCES = replace(DIALECT, statuses={})  # what is not there is 404
@@ -138,7 +138,7 @@ class DeepLDocuments:
             target_language=body.target_lang,
             glossary_name=name,
             terms=terms,
-            priority=asked.priority,
+            priority=Priority.BATCH if asked.priority is None else asked.priority,  # nobody waits for the next line
             allows_same_language=True,
         )
         self._files.check(wish, call)

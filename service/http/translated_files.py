@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from service.call import Call, Identity
 from service.documents.draft import FileDraft, Unit
-from service.documents.formats import format_of, read_file
+from service.documents.formats import PACKAGES, format_of, read_file
 from service.documents.report import Line, report_of
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
@@ -27,7 +27,7 @@ from service.translation.routing import Router
 
 KEPT_S = 900.0
 MAX_KEPT_BYTES = 128 << 20  # of all files; the oldest go first
-MAX_FILES = 16  # in work at a time, in each process; each may take 10 times its unpacked text in memory
+MAX_FILES = 8  # in work at a time, in each process; each may take ten times its unpacked text in memory
 MAX_OWN_FILES = 4  # of one client
 MAX_READ = 2  # that are taken apart or put together at a time
 _RETRY_S = 5.0
@@ -145,7 +145,8 @@ class FileTranslator:
             DragomanError: as for translating.
         """
         async with self._reading:
-            draft = await asyncio.to_thread(_read, file, wish.target_language)
+            max_bytes = self._router.pipeline.limits.max_message_bytes
+            draft = await asyncio.to_thread(_read, file, wish.target_language, max_bytes)
         units = draft.units
         wants_links = draft.wants_links and _has_scorer(wish, call, self._router)
         call.priority = call.caller.allowed(wish.priority)
@@ -173,9 +174,18 @@ class FileTranslator:
         return last
 
 
-def _read(file: File, target_language: str) -> FileDraft:
+def _read(file: File, target_language: str, max_text_bytes: int) -> FileDraft:
+    """Return the draft of a file; raises InvalidInput."""
     try:
-        return read_file(file.content, format_of(PurePath(file.name)), target_language)
+        document_format = format_of(PurePath(file.name))
+    except ValueError as error:
+        raise InvalidInput(f"file: {error}", field="file") from error
+    num_bytes = len(file.content)
+    if document_format not in PACKAGES and num_bytes > max_text_bytes:
+        message = f"file has {num_bytes:,} bytes, of a {document_format} file {max_text_bytes:,} are accepted"
+        raise InvalidInput(message, field="file")
+    try:
+        return read_file(file.content, document_format, target_language)
     except ValueError as error:
         raise InvalidInput(f"file: {error}", field="file") from error
 

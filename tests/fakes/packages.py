@@ -51,6 +51,33 @@ def sheet_part(name: str, content: str) -> str:
     return f'<{name} xmlns="{_SHEET}">{content}</{name}>'
 
 
+def run(text: str, properties: str = "", revision: str = "") -> str:
+    """A run of Word."""
+    rpr = f"<w:rPr>{properties}</w:rPr>" if properties else ""
+    return f'<w:r{revision}>{rpr}<w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+# As Word cuts it: marks of spelling, revisions, languages.
+CUT_SENTENCE = (
+    '<w:p w:rsidR="1">'
+    + run("The ", revision=' w:rsidR="2"')
+    + '<w:proofErr w:type="spellStart"/>'
+    + run("gar", '<w:b/><w:lang w:val="en-US"/>')
+    + run("den", '<w:b/><w:lang w:val="en-GB"/>', ' w:rsidR="3"')
+    + run("er", "<w:b/><w:noProof/>")
+    + '<w:proofErr w:type="spellEnd"/>'
+    + run(" wa")
+    + '<w:ins w:id="1">'
+    + run("te")
+    + "</w:ins>"
+    + run("rs", '<w:lang w:val="en-US"/>')
+    + "<w:r><w:lastRenderedPageBreak/><w:t> the</w:t></w:r>"
+    + run(" ro", revision=' w:rsidR="4"')
+    + run("ses.", '<w:rPrChange w:id="1"><w:rPr><w:i/></w:rPr></w:rPrChange>')
+    + "</w:p>"
+)
+
+
 def open_text(body: str, styles: str = "") -> bytes:
     """An odt with this body, and these automatic styles."""
     content = f"<office:automatic-styles>{styles}</office:automatic-styles><office:body>{body}</office:body>"

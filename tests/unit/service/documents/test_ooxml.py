@@ -4,15 +4,21 @@ import re
 
 import pytest
 
-from tests.fakes.packages import draft_of, office, packed, parts_of, sheet_part, shouted_part, texts_of, word
+from tests.fakes.packages import (
+    CUT_SENTENCE,
+    draft_of,
+    office,
+    packed,
+    parts_of,
+    run,
+    sheet_part,
+    shouted_part,
+    texts_of,
+    word,
+)
 from tests.fakes.shouting import echoed_file, translation_of
 
 DOCUMENT = "word/document.xml"
-
-
-def run(text: str, properties: str = "", revision: str = "") -> str:
-    rpr = f"<w:rPr>{properties}</w:rPr>" if properties else ""
-    return f'<w:r{revision}>{rpr}<w:t xml:space="preserve">{text}</w:t></w:r>'
 
 
 def body_of(content: str) -> str:
@@ -29,31 +35,11 @@ def units(body: str) -> list[str]:
     return texts_of(draft_of(word(body), "docx"))
 
 
-CUT = (
-    '<w:p w:rsidR="1">'
-    + run("The ", revision=' w:rsidR="2"')
-    + '<w:proofErr w:type="spellStart"/>'
-    + run("gar", '<w:b/><w:lang w:val="en-US"/>')
-    + run("den", '<w:b/><w:lang w:val="en-GB"/>', ' w:rsidR="3"')
-    + run("er", "<w:b/><w:noProof/>")
-    + '<w:proofErr w:type="spellEnd"/>'
-    + run(" wa")
-    + '<w:ins w:id="1">'
-    + run("te")
-    + "</w:ins>"
-    + run("rs", '<w:lang w:val="en-US"/>')
-    + "<w:r><w:lastRenderedPageBreak/><w:t> the</w:t></w:r>"
-    + run(" ro", revision=' w:rsidR="4"')
-    + run("ses.", '<w:rPrChange w:id="1"><w:rPr><w:i/></w:rPr></w:rPrChange>')
-    + "</w:p>"
-)
-
-
 def test_sentence_that_word_cut_into_ten_runs_is_one_segment_and_its_bold_word_is_bold():
-    assert CUT.count("<w:r>") + CUT.count("<w:r ") == 10
-    assert units(CUT) == ['The <g id="1">gardener</g> wa<g id="2">te</g>rs the roses.']
+    assert CUT_SENTENCE.count("<w:r>") + CUT_SENTENCE.count("<w:r ") == 10
+    assert units(CUT_SENTENCE) == ['The <g id="1">gardener</g> wa<g id="2">te</g>rs the roses.']
 
-    assert shouted_body(CUT) == (
+    assert shouted_body(CUT_SENTENCE) == (
         '<w:p w:rsidR="1">'
         + run("THE ")
         + run("GARDENER", '<w:b/><w:lang w:val="en-US"/>')

@@ -104,6 +104,7 @@ HOSTILE = {
     "size that is not true": ("docx", patched(GOOD, 24, "<I", 7), "damaged"),
     "ratio": ("docx", of_document(b"<w>" + b" " * (16 << 20) + b"</w>"), "times when it is unpacked"),
     "entry over another": ("docx", patched(GOOD, 42, "<I", 0), "overlaps|damaged"),
+    "two names of a part": ("docx", GOOD.replace(b"word/document.xml", b"word/somewhat.xml", 1), "called otherwise"),
     "bomb of entities": ("docx", of_document(_BOMB), "document type"),
     "entity from a file": ("docx", of_document(_ENTITY), "document type"),
     "not well-formed": ("docx", of_document("<w><p></w>"), "no well-formed XML"),
@@ -141,6 +142,16 @@ def test_text_beyond_the_limit_is_refused_before_it_is_unpacked(monkeypatch):
 
     with pytest.raises(ValueError, match=r"word/p1.xml has 307 bytes of text, at most 193"):
         draft_of(office(**parts), "docx")
+
+
+def test_formulas_and_formats_that_are_made_to_be_slow_are_read_in_linear_time():
+    quotes = "<worksheet><f>" + '"' * 200_001 + "</f></worksheet>"
+    changes = "<w:p><w:r><w:rPr>" + "<w:rPrChange/>" * 20_000 + "</w:rPr><w:t>A cat.</w:t></w:r></w:p>"
+    page = "<html" * 200_000
+
+    assert draft_of(office(xl__worksheets__a=quotes), "xlsx").units == ()
+    assert len(draft_of(word(changes), "docx").units) == 1
+    draft_of(packed({"META-INF/container.xml": "<c/>", "a.xhtml": page}), "epub")
 
 
 def test_macros_signatures_and_embedded_files_are_kept_and_said():

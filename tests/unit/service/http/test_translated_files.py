@@ -1,16 +1,18 @@
 """Files that are translated in batches."""
 
+import asyncio
 import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from service.call import Call
+from service.call import Call, Caller
 from service.engine.job import FinishReason
-from service.errors import Overloaded
+from service.errors import InvalidInput, Overloaded
 from service.http.fields import File
-from service.http.translated_files import KEPT_S, FileTranslator, TranslatedFiles
+from service.http.translated_files import KEPT_S, MAX_OWN_FILES, FileTranslator, TranslatedFiles
 from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
@@ -21,7 +23,7 @@ class BusyRouter:
     """Takes two texts at a time, and refuses the requests of these numbers."""
 
     def __init__(self, *refused: int) -> None:
-        self.pipeline = SimpleNamespace(limits=SimpleNamespace(max_texts=2))
+        self.pipeline = SimpleNamespace(limits=SimpleNamespace(max_texts=2, max_message_bytes=100))
         self.num_requests = 0
         self._refused = refused
 
@@ -66,6 +68,38 @@ async def test_file_that_finds_no_room_is_refused_at_once():
     with pytest.raises(Overloaded):
         await translated(router)
     assert router.num_requests == 1
+
+
+async def test_file_of_text_has_the_length_of_any_other_text_and_a_package_has_a_limit_of_its_own():
+    files = FileTranslator(cast("Router", cast("Any", BusyRouter())))
+    now = time.monotonic()
+    call = Call(method="m", started=now, deadline=now + 60.0)
+
+    for file, message in ((File("a.txt", b"a" * 101), "has 101 bytes"), (File("a.docx", b"a" * 101), "no ZIP package")):
+        with pytest.raises(InvalidInput, match=message):
+            await files.translated(file, TranslationRequest(target_language="de"), call)
+
+
+async def test_client_has_so_many_files_in_work_and_another_one_still_has_room():
+    files = FileTranslator(cast("Router", cast("Any", BusyRouter())))
+    now = time.monotonic()
+    mine, other = (Call(method="m", caller=Caller(name=name), started=now, deadline=now + 60.0) for name in "ab")
+    with ExitStack() as held:
+        for _ in range(MAX_OWN_FILES):
+            held.enter_context(files.room(mine))
+        with pytest.raises(Overloaded, match=f"{MAX_OWN_FILES} files of this client"):
+            held.enter_context(files.room(mine))
+        with files.room(other):
+            pass
+        waiting = asyncio.create_task(wait_for_room(files, mine))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    await waiting
+
+
+async def wait_for_room(files: FileTranslator, call: Call) -> None:
+    async with files.waited_room(call):
+        pass
 
 
 def test_files_that_are_too_old_are_gone_and_take_no_memory():
