@@ -13,11 +13,13 @@ SOAK_ARGS ?=
 CAPACITY_ARGS ?=
 MONITORING_ARGS ?=
 DOCS_ARGS ?=
+DOCUMENTS_ARGS ?=
 CLIENTS_ARGS ?=
 
 VENV := .venv
 DEV := .venv-dev
 DOCS := .venv-docs
+READERS := .venv-readers
 CLIENTS := .venv-clients
 BROWSER := .venv-browser
 GPU := .venv-gpu
@@ -33,7 +35,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev native check-native test check format lint types imports unit parity reliability fuzz soak try-monitoring try-docs try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev native check-native test check format lint types imports unit parity reliability fuzz soak try-monitoring try-docs try-documents try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -93,6 +95,10 @@ try-monitoring: setup-dev  ## Every expression of the dashboard against a real P
 
 try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server, 7 minutes; DOCS_ARGS='docs/secure.md'
 	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
+
+try-documents: $(READERS)/.stamp  ## Office, OpenDocument and EPUB files of other programs, there and back, and 2,000 damaged ones; with LibreOffice and poppler 8 minutes
+	$(READERS)/bin/python -m tests.documents $(DOCUMENTS_ARGS)
+	$(READERS)/bin/python -m tests.fuzz.documents --packages 2000 build/documents/made/*.*
 
 try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate, DeepL, Google and Triton against real servers, 2 minutes; CLIENTS_ARGS='--examples 10000' for long
 	$(BIN)/python -m tests.clients --python $(CLIENTS)/bin/python $(CLIENTS_ARGS)
@@ -194,6 +200,15 @@ $(DOCS)/.stamp: pyproject.toml constraints.txt
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	@$(DOCS)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
 	@$(DOCS)/bin/python -m pip install -qq --constraint constraints.txt --group docs
+	@touch $@
+
+# What reads and writes documents.
+$(READERS)/.stamp: pyproject.toml constraints.txt
+	@echo "setting up $(READERS)"
+	@$(CHECK_PYTHON)
+	@test -x $(READERS)/bin/python || $(PYTHON) -m venv $(READERS)
+	@$(READERS)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(READERS)/bin/python -m pip install -qq --constraint constraints.txt -e '.[cpu,documents]' --group readers
 	@touch $@
 
 # Argos Translate depends on torch, which its client of LibreTranslate has no use for.

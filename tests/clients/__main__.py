@@ -21,7 +21,7 @@ from rich.table import Table
 
 from service.calls.api_keys import generate_key
 from service.cli.keys import NewKey, append_entry, entry_of
-from tests.clients.cases import NAMES
+from tests.clients.cases import MORE, NAMES
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import ask, post
 from tests.fakes.server_process import ServerProcess, start
@@ -49,7 +49,11 @@ class Servers:
         keys = directory / "keys.toml"
         self.key = generate_key()
         append_entry(keys, entry_of(NewKey(name="shop"), self.key))
-        models = {"DRAGOMAN_MODELS__DIRECTORY": str(repository.directory)}
+        (directory / "glossaries").mkdir()
+        models = {
+            "DRAGOMAN_MODELS__DIRECTORY": str(repository.directory),
+            "DRAGOMAN_MODELS__UPLOADED_GLOSSARIES": str(directory / "glossaries"),
+        }
         full = {"DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS": "1", "ECHO_STEP_S": "1"}
         self.open = self._start(directory / "open", models)
         self.guarded = self._start(directory / "guarded", {**models, "DRAGOMAN_SECURITY__API_KEYS": str(keys)})
@@ -125,9 +129,11 @@ def main() -> int:
             number, problems = schemathesis(options.python, servers, options.examples)
         finally:
             servers.stop()
-    table = Table("client", *NAMES)
+    table = Table("client", *NAMES, *MORE)
     for name, cases in outcomes.items():
-        table.add_row(name, *(cases.get(case, "FAILED: not run") for case in NAMES))
+        table.add_row(
+            name, *(cases.get(case, "FAILED: not run") for case in NAMES), *(cases.get(case, "-") for case in MORE)
+        )
     Console().print(table)
     print(problems or f"schemathesis: {number} requests, all answers as described, none 500 or above")
     has_failed = any(case.startswith("FAILED") for cases in outcomes.values() for case in cases.values())

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 NAMES = ("text", "list", "html", "unknown language", "bad key", "overload")
+MORE = ("documents", "glossaries")  # which few clients know
 TEXT, MARKUP = "The cat sleeps, doesn't it?", '<p>The <b class="x">cat</b> sleeps.</p>'  # the servers say them again
 
 OPEN = os.environ.get("OPEN_URL", "")  # English to German and back, no key needed

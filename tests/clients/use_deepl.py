@@ -1,5 +1,8 @@
 """DeepL's Python client with another server's address."""
 
+import io
+import zipfile
+
 import deepl
 from cases import FULL, GUARDED, KEY, MARKUP, NAMES, OPEN, TEXT, expect, raised, run
 
@@ -44,4 +47,37 @@ def overload() -> None:
     raised(deepl.TooManyRequestsException, lambda: full.translate_text(TEXT, target_lang="DE"))
 
 
-run(dict(zip(NAMES, (text, several, html, unknown_language, bad_key, overload), strict=True)))
+def documents() -> None:
+    paragraph = f"<w:p><w:r><w:t>{TEXT}</w:t></w:r></w:p>"
+    space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    sent, fetched = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(sent, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr(
+            "word/document.xml", f'<w:document xmlns:w="{space}"><w:body>{paragraph}</w:body></w:document>'
+        )
+    content = sent.getvalue()
+    status = client.translate_document(content, fetched, source_lang="EN", target_lang="DE", filename="letter.docx")
+    expect((status.done, status.billed_characters), (True, len(TEXT)))
+    with zipfile.ZipFile(fetched) as archive:
+        assert paragraph in archive.read("word/document.xml").decode()
+    error = raised(
+        deepl.DocumentTranslationException,
+        lambda: client.translate_document(b"no package", io.BytesIO(), target_lang="DE", filename="letter.docx"),
+    )
+    assert "no ZIP package" in str(error)
+
+
+def glossaries() -> None:
+    guarded = deepl.DeepLClient(KEY, server_url=GUARDED)
+    made = guarded.create_glossary("animals", source_lang="EN", target_lang="DE", entries={"cat": "Kater"})
+    expect([one.glossary_id for one in guarded.list_glossaries()], [made.glossary_id])
+    expect(guarded.get_glossary_entries(made), {"cat": "Kater"})
+    found = guarded.translate_text("The cat sleeps.", source_lang="EN", target_lang="DE", glossary=made)
+    expect(found.text, "The Kater sleeps.")
+    guarded.delete_glossary(made)
+    raised(deepl.GlossaryNotFoundException, lambda: guarded.get_glossary(made.glossary_id))
+
+
+cases = dict(zip(NAMES, (text, several, html, unknown_language, bad_key, overload), strict=True))
+run({**cases, "documents": documents, "glossaries": glossaries})
