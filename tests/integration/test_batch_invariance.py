@@ -1,6 +1,6 @@
 """A sentence's translation does not depend on who else is being translated: the real server, the trained model.
 
-500 different sentences with beams of 1, 2, 4, 5 and 8 and with decoding options, sent by 64 clients at once: in two
+200 different sentences with beams of 1, 2, 4, 5 and 8 and with decoding options, sent by 64 clients at once: in two
 orders to int8 graphs, in one to fp32 graphs.  Text, score and length of every answer must be those the sentence gets
 alone.
 """
@@ -18,6 +18,7 @@ from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
+from tests.parity.model_pair import num_sentences
 
 OPTIONS = (
     *(TranslateOptions(beam_size=beam_size) for beam_size in (1, 2, 4, 5, 8)),
@@ -37,7 +38,7 @@ Answers = dict[Text, list[tuple[TranslatedText, ...]]]  # of each segment
 
 @pytest.fixture(scope="module")
 def texts() -> Texts:
-    return [(text, OPTIONS[index % len(OPTIONS)]) for index, text in enumerate(own_sentences(500))]
+    return [(text, OPTIONS[index % len(OPTIONS)]) for index, text in enumerate(own_sentences(num_sentences(200)))]
 
 
 @pytest.mark.promise("D10")
