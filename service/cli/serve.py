@@ -96,7 +96,7 @@ def serve(
 
     import uvloop
 
-    from service.server.first_process import leave_process_1
+    from service.server.process import leave_process_1
     from service.telemetry.logs import never_wait_for_stderr
 
     never_wait_for_stderr()

@@ -34,9 +34,9 @@ from service.queue.admission import Permit
 from service.records import NO_OPTIONS, Priority
 from service.registry.bundle_check import load_tokenizer
 from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
-from service.registry.daemon_threads import in_daemon_thread
 from service.registry.model_info import TextCodec, search_params
 from service.telemetry.logs import get_logger
+from service.threads import in_daemon_thread
 
 
 class CoreLink(Core):

@@ -20,8 +20,7 @@ from service.engines.packed_weights import PackedWeights
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
 from service.processes.child import StartError
 from service.processes.supervisor import SupervisorConfig
-from service.queue.job_queue import JobQueue
-from service.queue.placement import EngineLoad
+from service.queue.job_queue import EngineLoad, JobQueue
 from service.records import Priority
 
 

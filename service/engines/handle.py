@@ -15,7 +15,7 @@ from service.processes.child import Program
 from service.processes.supervisor import Supervisor, SupervisorConfig
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry
-from service.queue.placement import EngineLoad
+from service.queue.job_queue import EngineLoad
 
 _MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
 _RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then

@@ -28,12 +28,12 @@ from service.queue.admission import Permit
 from service.records import ModelInfo, TranslateOptions
 from service.registry.bundle_check import load_tokenizer
 from service.registry.catalogue import Lease, OnRoom, Settled, Work, WorkDone
-from service.registry.daemon_threads import in_daemon_thread
 from service.registry.model_info import TextCodec, search_params, smaller_beam
 from service.registry.repository import BundleCandidate
 from service.registry.residents import Residents
 from service.registry.self_test import run_self_test
 from service.registry.translation_cache import Key, TranslationCache
+from service.threads import in_daemon_thread
 
 _numbers = count()
 

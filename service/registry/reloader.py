@@ -19,11 +19,11 @@ from typing import TypeVar
 from model.bundle import Bundle
 from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
 from service.registry.bundle_check import check_until_good
-from service.registry.daemon_threads import in_daemon_thread
 from service.registry.host import ModelHost
 from service.registry.registry import ModelChange, Registry, Result
 from service.registry.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError
 from service.telemetry.logs import describe_error, get_logger
+from service.threads import in_daemon_thread
 
 _Outcome = TypeVar("_Outcome")
 

@@ -21,10 +21,9 @@ from service.config import ServerConfig
 from service.errors import DragomanError, FailedPrecondition, Overloaded, Unavailable
 from service.processes.child import StartError
 from service.queue.admission import Permit
-from service.registry.daemon_threads import in_daemon_thread
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
-from service.threads import available_threads
+from service.threads import available_threads, in_daemon_thread
 
 if TYPE_CHECKING:
     from service.registry.host import ModelHost

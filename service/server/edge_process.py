@@ -20,8 +20,7 @@ from service.engine.job import Ready, StartFailed
 from service.engine.process import bind_to_parent, offer_to_be_killed
 from service.processes.channel import FrameChannel
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
-from service.server.signals import install_stack_dump
-from service.server.upkeep import MONITOR_PERIOD_S, spare_what_is_loaded
+from service.server.process import MONITOR_PERIOD_S, install_stack_dump, spare_what_is_loaded
 from service.telemetry.logs import configure_logging, describe_error, get_logger, log_libraries, set_log_level
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account

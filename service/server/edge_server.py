@@ -29,8 +29,7 @@ from service.grpc.stream_servicer import StreamServicer
 from service.grpc.tls import server_tls
 from service.http.whole_server import WholeServer
 from service.registry.host import ModelHost
-from service.server.call_parts import CallParts
-from service.server.http_parts import HttpParts
+from service.server.parts import CallParts, HttpParts
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
 

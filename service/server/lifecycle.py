@@ -24,8 +24,7 @@ from service.edges.messages import ServingState
 from service.errors import DragomanError, Unavailable
 from service.grpc.listening import add_grpc_port
 from service.server.model_hosting import ModelParts
-from service.server.signals import install_stack_dump, stop_event
-from service.server.upkeep import MONITOR_PERIOD_S, spare_what_is_loaded
+from service.server.process import MONITOR_PERIOD_S, install_stack_dump, spare_what_is_loaded, stop_event
 from service.telemetry.logs import LogStream, configure_logging, get_logger, log_libraries
 
 if TYPE_CHECKING:

@@ -41,8 +41,7 @@ from service.engine.runner import Floats, Ints
 from service.engine.scheduler import SchedulerConfig
 from service.engine.steering import Edits
 from service.queue.fair_queue import Entry
-from service.queue.job_queue import JobQueue
-from service.queue.placement import EngineLoad
+from service.queue.job_queue import EngineLoad, JobQueue
 from service.records import Priority
 from tests.bench.machine import describe
 from tests.fakes.own_text import own_sentences

@@ -20,8 +20,7 @@ from service.engine.scheduler import Scheduler, SchedulerConfig
 from service.errors import Overloaded
 from service.queue.admission import Admission, Permit
 from service.queue.fair_queue import Entry
-from service.queue.job_queue import JobQueue
-from service.queue.placement import EngineLoad
+from service.queue.job_queue import EngineLoad, JobQueue
 from service.records import Priority
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)

@@ -8,8 +8,7 @@ import pytest
 from service.call import Caller
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.queue.fair_queue import Entry
-from service.queue.job_queue import JobQueue
-from service.queue.placement import EngineLoad
+from service.queue.job_queue import EngineLoad, JobQueue
 from service.records import Priority
 
 PARAMS = SearchParams(beam_size=1)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from service.engine.job import Job, SearchParams
 from service.engine.scheduler import Scheduler, SchedulerConfig
-from service.queue.placement import EngineLoad, choose_engine, rows_beside
+from service.queue.job_queue import EngineLoad, choose_engine, rows_beside
 
 JOBS = st.lists(st.tuples(st.integers(1, 16), st.integers(1, 300)), max_size=30)  # beam, source tokens
 

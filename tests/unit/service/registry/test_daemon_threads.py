@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from service.registry.daemon_threads import in_daemon_thread
+from service.threads import in_daemon_thread
 
 
 async def test_result_comes_back_and_so_does_an_error():

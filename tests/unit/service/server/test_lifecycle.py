@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.server.upkeep import spare_what_is_loaded
+from service.server.process import spare_what_is_loaded
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 
-from service.server.signals import dump_tasks, install_stack_dump
+from service.server.process import dump_tasks, install_stack_dump
 from tests.fakes.logs import log
 
 __all__ = ["log"]

@@ -1,0 +1,121 @@
+"""What a server's process is to the system: its signals, its place as process 1, what garbage collection leaves alone.
+
+SIGTERM and SIGINT stop the server, SIGUSR1 logs where the core, or an edge, stands.  As process 1 of a container it
+passes signals on to the server, a child, and takes up processes that nobody else waits for: whoever loses its parent
+in the container, such as what a health check has started, becomes a child of process 1, and stays in the table of
+processes until that asks how it ended.
+"""
+
+import asyncio
+import faulthandler
+import gc
+import os
+import signal
+import sys
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn
+
+from service.telemetry.logs import get_logger
+
+MAX_TASKS = 1_000  # in one event; a task takes about 200 bytes
+MAX_FRAMES = 20  # of a task, innermost first
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets; the second ends the process.  Main thread only."""
+    stop = asyncio.Event()
+
+    def receive(number: signal.Signals) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # engine processes watch their parent and end with it
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, receive, number)
+    return stop
+
+
+def install_stack_dump() -> None:
+    """At each SIGUSR1, write where every thread and every asyncio task stands, without the value of any variable.
+
+    `faulthandler` writes the threads to standard error itself, even while the event loop is stuck; the tasks follow as
+    one log event once the loop runs.  Main thread only.
+    """
+    faulthandler.unregister(signal.SIGUSR1)  # what `bind_to_parent` has registered in an edge
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, dump_tasks)
+    if sys.stderr is not None and hasattr(sys.stderr, "fileno"):
+        faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=True, chain=True)  # then the loop's handler
+
+
+def dump_tasks() -> None:
+    """Log where each task of the running loop waits."""
+    tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+    stacks = [f"{task.get_name()}: {_stack_of(task)}" for task in tasks[:MAX_TASKS]]
+    get_logger().warning("stack_dump", num_tasks=len(tasks), tasks=stacks)
+
+
+def _stack_of(task: "asyncio.Task[object]") -> str:
+    """Return the places from the innermost to the outermost."""
+    frames: list[FrameType] = []
+    awaited: object = task.get_coro()
+    while awaited is not None and len(frames) < MAX_FRAMES:
+        if frame := getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None):
+            frames.append(frame)
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+        if type(awaited).__name__ == "coroutine_wrapper":  # gRPC's compiled code wraps our coroutines in these
+            awaited = next(iter(gc.get_referents(awaited)), None)
+    return " < ".join(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in frames[::-1])
+
+
+_PASSED_ON = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
+
+
+def leave_process_1() -> None:
+    """In process 1, go on in a child, and stay in process 1 until that has ended; in any other, do nothing.
+
+    To be called before there are threads, which a child would not have.
+    """
+    if os.getpid() != 1:
+        return
+    awaited = {*_PASSED_ON, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    server = os.fork()
+    if server:
+        _attend(server, awaited)
+    os.setpgid(
+        0, 0
+    )  # a terminal's Ctrl-C reaches process 1 alone, which passes it on: a second one would end it at once
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
+
+
+def _attend(server: int, awaited: set[signal.Signals]) -> NoReturn:
+    """Live as process 1 until the server has ended, and end as it did."""
+    while True:
+        number = signal.sigwait(awaited)
+        if number in _PASSED_ON:
+            with suppress(ProcessLookupError):
+                os.kill(server, number)
+        pid = -1
+        while pid:  # each that has ended; 0 when no other has
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == server:
+                code = os.waitstatus_to_exitcode(status)
+                os._exit(code if code >= 0 else 128 - code)  # as a shell says it
+
+
+MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time
+
+# A collection of the whole heap follows so many collections of the middle generation; Python's default is 10.  It looks
+# at every waiting call, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
+# (tests/unit/service/queue/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived
+# through two others; calls leave few behind (tests/component/test_call_handlers.py -k garbage).
+_FULL_COLLECTION_EVERY = 100
+
+
+def spare_what_is_loaded() -> None:
+    """Keep later garbage collections from looking at what is alive now, and make collections of everything rare."""
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _FULL_COLLECTION_EVERY)
