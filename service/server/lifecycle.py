@@ -24,7 +24,13 @@ from service.edges.messages import ServingState
 from service.errors import DragomanError, Unavailable
 from service.grpc.listening import add_grpc_port
 from service.server.model_hosting import ModelParts
-from service.server.process import MONITOR_PERIOD_S, install_stack_dump, spare_what_is_loaded, stop_event
+from service.server.process import (
+    MONITOR_PERIOD_S,
+    install_stack_dump,
+    spare_what_is_loaded,
+    stop_event,
+    warn_of_address_limit,
+)
 from service.telemetry.logs import LogStream, configure_logging, get_logger, log_libraries
 
 if TYPE_CHECKING:
@@ -45,6 +51,7 @@ async def serve(config: ServerConfig) -> int:
     """
     stop = stop_event()
     install_stack_dump()
+    warn_of_address_limit()
     try:
         models = ModelParts(config)
         configure_logging(config.telemetry, on_drop=models.metrics.families.log_dropped.inc)

@@ -10,6 +10,7 @@ import asyncio
 import faulthandler
 import gc
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -20,6 +21,14 @@ from service.telemetry.logs import get_logger
 
 MAX_TASKS = 1_000  # in one event; a task takes about 200 bytes
 MAX_FRAMES = 20  # of a task, innermost first
+
+
+def warn_of_address_limit() -> None:
+    """Log that address space is limited: where it ends, libraries in C end their process, and say little or nothing."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        remedy = "leave `ulimit -v` unlimited and limit memory with a cgroup, as containers and systemd do"
+        get_logger().warning("address_space_limited", limit_mb=limit >> 20, remedy=remedy)
 
 
 def stop_event() -> asyncio.Event:

@@ -4,14 +4,26 @@ import asyncio
 import faulthandler
 import json
 import os
+import resource
 import signal
 
-from service.server.process import dump_tasks, install_stack_dump
+from service.server.process import dump_tasks, install_stack_dump, warn_of_address_limit
 from tests.fakes.logs import log
 
 __all__ = ["log"]
 
 SECRET = "geheim"
+
+
+def test_a_limit_on_address_space_is_said_at_the_start(log, monkeypatch):
+    warn_of_address_limit()
+    assert log.getvalue() == ""
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (800 << 20, resource.RLIM_INFINITY))
+    warn_of_address_limit()
+
+    event = json.loads(log.getvalue())
+    assert (event["event"], event["limit_mb"]) == ("address_space_limited", 800)
 
 
 async def innermost(started: asyncio.Event, text: str) -> None:
