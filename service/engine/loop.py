@@ -1,9 +1,9 @@
 """The engine: jobs in, outcomes out, one decoder step at a time.
 
-Each step is schedule -> encode what starts -> decode one token -> collect what ended.  Sentences of one beam size and
-similar source length decode together: each run of the graph is as wide as its longest sentence, and a long one must
-not slow short ones.  A translation that is only scored ends where it starts.  Single-threaded; knows neither processes
-nor texts.
+Each step is schedule -> encode what starts -> decode one token -> collect what ended.  Sentences of one beam size
+decode together, and of similar source length where each run of a graph is as wide as its longest sentence: a long one
+must not slow short ones.  A translation that is only scored ends where it starts.  Single-threaded; knows neither
+processes nor texts.
 """
 
 import math
@@ -31,7 +31,8 @@ _MESSAGES = {
     FailureKind.OUT_OF_MEMORY: "there is too little memory for this batch; the next ones are smaller",
 }
 
-GroupKey = tuple[int, int, bool, int]  # beam size, width of the source, whether it keeps to its shortlist, candidates
+# Beam size, width of the source or 0 where none is padded, whether it keeps to its shortlist, candidates.
+GroupKey = tuple[int, int, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class EngineLoop:
             self._encoded.pop(drop.job.id, None)
             outcomes.append(_failure(drop.job, drop.kind))
         for drop in drops:
-            key = group_key(drop.job)
+            key = self._key(drop.job)
             group = self._groups.get(key) if drop.was_running else None
             if group is None:  # waited, or its group was given up for another job of this step
                 continue
@@ -176,7 +177,7 @@ class EngineLoop:
             elif job.scored_ids is not None:
                 scored.append((job, encoding))
             else:
-                together.setdefault((group_key(job), id(encoding.batch)), []).append((job, encoding))
+                together.setdefault((self._key(job), id(encoding.batch)), []).append((job, encoding))
         for batch in scorer_batches(scored, itemgetter(0), self._scheduler.config.encoder_run_tokens):
             outcomes += self._score(batch)
         for (key, _), started in together.items():
@@ -245,6 +246,12 @@ class EngineLoop:
                 outcomes.append(_failure(job, FailureKind.NON_FINITE))
             self._end(job.id)
         return outcomes
+
+    def _key(self, job: Job) -> GroupKey:
+        """Return which sentences a job decodes with."""
+        params, width = job.params, 0 if self._ahead_runner is not None else job.source_width
+        candidates = num_candidates(params.beam_size, params.sampling_top_k)
+        return params.beam_size, width, params.use_shortlist, candidates
 
     def _group(self, key: GroupKey) -> _Group:
         """Return the group of this key, now the most recently used; long unused ones are given up."""
@@ -336,13 +343,6 @@ def _graph_failure(job: Job, graph: str, error: Exception) -> JobFailure:
         return _failure(job, FailureKind.OUT_OF_MEMORY)
     message = str(error) if isinstance(error, BundleError) else f"the {graph} failed: {type(error).__name__}"
     return _failure(job, FailureKind.INTERNAL, message)
-
-
-def group_key(job: Job) -> GroupKey:
-    """Return which sentences a job decodes with."""
-    params = job.params
-    width = num_candidates(params.beam_size, params.sampling_top_k)
-    return params.beam_size, job.source_width, params.use_shortlist, width
 
 
 def _begin(search: BeamSearch, job: Job) -> None:

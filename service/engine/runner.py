@@ -115,7 +115,7 @@ class Runner(Protocol):
 
 @runtime_checkable
 class AheadRunner(Runner, Protocol):
-    """A runner that can take several steps of plain sentences at once."""
+    """A runner that can take several steps of plain sentences at once, and pads none to the length of another."""
 
     def decode_ahead(
         self, beams: Beams, state: Any, end: int, most: int, *, num_candidates: int

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from model.bundle import Bundle, BundleError
+from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.config import USUAL_PROFILE, Architecture
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
@@ -121,6 +121,17 @@ def test_steps_ahead_give_what_single_steps_give(bundle, model, beam_size, monke
 
     assert found[0] == found[1]
     assert num_calls[1] < num_calls[0]
+
+
+def test_sentences_of_all_lengths_decode_together():
+    engine = EngineLoop(NativeRunner(Bundle.load(default_bundle_dir(), verify=False)))
+    for number, length in enumerate((5, 60, 130)):
+        source = (*range(10, 9 + length), 3)
+        engine.submit(Job(id=number, source_ids=source, params=SearchParams(beam_size=4, max_target_tokens=2)))
+
+    engine.step()
+
+    assert engine.take_stats().step_rows == [3 * 4]
 
 
 def test_a_translation_that_only_repeats_itself_ends_where_it_does_in_onnx_runtime(trained_bundles):
