@@ -29,6 +29,7 @@ KEPT_S = 900.0
 MAX_KEPT_BYTES = 128 << 20  # of all files; the oldest go first
 MAX_FILES = 8  # in work at a time, in each process; each may take ten times its unpacked text in memory
 MAX_OWN_FILES = 4  # of one client
+TEXTS_AT_ONCE = 64  # of a file: enough for a full batch, and few enough to say how far it is
 MAX_READ = 2  # that are taken apart or put together at a time
 _RETRY_S = 5.0
 
@@ -154,7 +155,7 @@ class FileTranslator:
         translations: dict[int, Translation] = {}
         for text_format, alike in groupby(places, key=lambda place: units[place].format):
             request = replace(wish, format=text_format, return_alignments=wants_links)
-            for some in _batches(list(alike), self._router.pipeline.limits.max_texts):
+            for some in _batches(list(alike), min(TEXTS_AT_ONCE, self._router.pipeline.limits.max_texts)):
                 yield Progress(len(translations), len(units))
                 texts = [units[place] for place in some]
                 answers = await _translate(texts, request, call, self._router, is_begun=bool(translations))

@@ -206,6 +206,28 @@ def test_dropped_document_comes_back_as_a_file(open_page):
     assert Path(downloading.value.path()).read_text().startswith("1\n00:00:01,000 --> 00:00:02,000\nGuten Morgen")
 
 
+def test_document_can_be_stopped_and_its_warnings_are_listed(open_page, server):
+    def cancelled() -> float:
+        return float(server.metric("dragoman_requests_total", method="console/document", code="CANCELLED"))
+
+    page, before = open_page(), cancelled()
+    page.select_option("#source-language", "en")
+    drop(page, "long.md", "\n\n".join(f"The sentence number {n} is long, and nobody reads it." for n in range(400)))
+    page.wait_for_selector("#stop:not([hidden])")
+    page.click("#stop")
+    until(page, "document.getElementById('status').textContent === 'long.md is not translated'")
+    while cancelled() == before:
+        page.wait_for_timeout(50)
+
+    assert page.is_hidden("#stop")
+    assert page.is_hidden("#notice")
+    page.select_option("#source-language", "")
+    drop(page, "other.md", "Il treno è in ritardo di nuovo, e nessuno sa perché.\n")
+    page.wait_for_selector("#report:not([hidden])")
+    assert page.locator("#report-lines li").count() >= 1
+    assert_no_serious_finding(page)
+
+
 def drop(page: Any, name: str, content: str) -> None:
     page.evaluate(
         """([name, content]) => {
