@@ -55,8 +55,8 @@ def document(pages: int, megabytes: int) -> bytes:
         paragraphs.append(f"<w:p>{runs}</w:p>")
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in parts_of(word("".join(paragraphs))).items():
-            archive.writestr(name, text)
+        for name, part in parts_of(word("".join(paragraphs))).items():
+            archive.writestr(name, part)
         rest = max(0, (megabytes << 20) - written.tell())
         archive.writestr("word/media/image1.jpeg", rng.randbytes(rest), zipfile.ZIP_STORED)
     return written.getvalue()
