@@ -8,7 +8,7 @@ A segment whose spans no rung keeps stays as it is, with a warning.  Knows neith
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -178,23 +178,19 @@ class _Tries:
     row_steps: int = 0
     retries: int = 0
     error: InternalError | None = None  # of the first try
+    prices: dict[Span, str] = field(init=False)  # spans that are amounts of money, as the translation has to write them
+    kept: tuple[str, ...] = field(init=False)  # parts of the text that say nothing about a translation
 
-    @property
-    def kept(self) -> list[str]:
-        """The parts of the text that say nothing about a translation: spans, and terms with digits."""
-        terms = [text for use in self.uses for text in use.term[:2] if any(map(str.isdigit, text))]
-        return [*(self.segment.text[begin:end] for begin, end in self.spans), *self.prices.values(), *terms]
-
-    @property
-    def prices(self) -> dict[Span, str]:
-        """How the spans that are amounts of money, without tags inside, have to be written in the translation."""
+    def __post_init__(self) -> None:
         text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
         tagged = {tag.position for tag in self.segment.tags}
-        return {
+        self.prices = {
             span: written_price(text[slice(*span)], *languages)
             for span in self.spans
             if tagged.isdisjoint(range(span.begin + 1, span.end))
         }
+        terms = [text for use in self.uses for text in use.term[:2] if any(map(str.isdigit, text))]
+        self.kept = (*(text[slice(*span)] for span in self.spans), *self.prices.values(), *terms)
 
     def first(
         self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})
