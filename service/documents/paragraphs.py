@@ -155,9 +155,9 @@ class PartReader:
             self._take_paragraph(node)
 
     def take_text(self, begin: int, end: int) -> None:
-        """Take in a text without elements in it."""
+        """Take in a text; one with elements or CDATA in it stays."""
         text = unescape(self.text[begin:end])
-        if has_language(text):
+        if has_language(text) and "<" not in self.text[begin:end]:
             self.places.append(Place(begin, end, [text]))
 
     def is_translated(self, paragraph: Node) -> bool:

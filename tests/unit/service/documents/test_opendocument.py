@@ -107,7 +107,7 @@ def test_pages_contents_and_title_of_a_book_are_translated_and_code_stays():
             "mimetype": "application/epub+zip",
             "META-INF/container.xml": "<c/>",
             "a/book.opf": '<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>A cat</dc:title>'
-            "<dc:language>en</dc:language></p>",
+            "<dc:language>en</dc:language><dc:description><![CDATA[<p>A cat</p>]]></dc:description></p>",
             "a/one.xhtml": f"{head}<body><p>The <b>cat</b></p><pre>ls</pre><img alt='A cat'/></body></html>",
             "a/toc.ncx": '<!DOCTYPE ncx PUBLIC "a" "b"><n xmlns="http://www.daisy.org/z3986/2005/ncx/"><text>One</text></n>',
         }
@@ -117,7 +117,10 @@ def test_pages_contents_and_title_of_a_book_are_translated_and_code_stays():
     assert [unit.part for unit in draft.units] == ["a/book.opf", "a/one.xhtml", "a/toc.ncx"]
     translated = draft.write([translation_of(unit.text.replace("cat", "dog")) for unit in draft.units])
     parts = parts_of(translated.content)
-    assert parts["a/book.opf"].endswith("<dc:title>A dog</dc:title><dc:language>de-DE</dc:language></p>")
+    assert parts["a/book.opf"].endswith(
+        "<dc:title>A dog</dc:title><dc:language>de-DE</dc:language>"
+        "<dc:description><![CDATA[<p>A cat</p>]]></dc:description></p>"
+    )
     assert parts["a/one.xhtml"] == (
         head.replace('"en"', '"de-DE"') + "<body><p>The <b>dog</b></p><pre>ls</pre><img alt='A dog'/></body></html>"
     )
