@@ -1,7 +1,7 @@
 """The last check of a model before it serves: it must give the translations that its bundle says it gives.
 
 The bundle's golden sentences are translated again.  One in two may differ, rounded down: another engine or processor
-rounds otherwise, and a near-tie between two words can fall the other way (of the 16 of en-de, 5 do in the native engine
+rounds otherwise, and a near-tie between two words can fall the other way (of the 16 of en-de, 4 do in the native engine
 with AVX2).  With a tokenizer, a vocabulary or weights of another model, all sentences differ.  Without golden
 sentences, one text must give finite scores.
 """
