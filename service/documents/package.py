@@ -19,6 +19,7 @@ MAX_PARTS = 10_000
 MAX_PART_BYTES = 32 << 20  # of a part that is read, unpacked; also of all of them together: some 3,000 pages
 MAX_RATIO = 400  # unpacked to packed, of parts from 4 MiB on; repetitive sheets reach 100
 _RATIO_FROM = 4 << 20
+_PIECE = 256 << 10  # that expat takes at a time: it lets no other thread run meanwhile
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, length of the name, of the extra field
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BAD_NAME = re.compile(r"[\x00-\x1f\\:]|\A/|(?:\A|/)\.\.?(?:/|\Z)")
@@ -133,8 +134,11 @@ def require_plain_xml(text: str, name: str, *, allows_type: bool = False) -> Non
             raise ValueError(f"{name} has a document type (DTD), which can hide a bomb: none is accepted")
 
     parser.StartDoctypeDeclHandler = refuse_type
+    content = text.encode()
     try:
-        parser.Parse(text.encode(), True)
+        for begin in range(0, len(content), _PIECE):
+            parser.Parse(content[begin : begin + _PIECE])
+        parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise ValueError(f"{name} is no well-formed XML: {error}") from None
 

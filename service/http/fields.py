@@ -103,12 +103,14 @@ def _multipart(body: bytes, content_type: str) -> list[tuple[str, Any]]:
     header = Message()
     header["content-type"] = content_type
     boundary = re.escape((header.get_boundary() or "").encode("latin-1", "replace"))
-    delimiters = re.finditer(rb"(?:\A|\r\n)--" + boundary + rb"(--)?[ \t]*+(?=\r\n|\Z)", body)
+    # The expression begins with a literal, so that a large file is searched in milliseconds, which nothing interrupts.
+    lines = re.finditer(rb"--" + boundary + rb"(--)?[ \t]*+(?=\r\n|\Z)", body)
+    delimiters = (one for one in lines if one.start() == 0 or body[one.start() - 2 : one.start()] == b"\r\n")
     found = list(islice(delimiters, MAX_FIELDS + 2))
     last = next((number for number, one in enumerate(found) if one[1]), None)
     if not boundary or not last:
         raise InvalidInput(f"the body is no multipart/form-data of 1 to {MAX_FIELDS:,} fields", field="")
-    return [_part(body[one.end() : following.start()]) for one, following in pairwise(found[: last + 1])]
+    return [_part(body[one.end() : following.start() - 2]) for one, following in pairwise(found[: last + 1])]
 
 
 def _part(part: bytes) -> tuple[str, Any]:
