@@ -185,4 +185,4 @@ def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit):
 
     seconds(100)
 
-    assert seconds(MANY) < 128 * max(seconds(MANY // 32) for _ in range(3)) + 0.5  # squared: 1,024 times
+    assert seconds(MANY) < 24 * max(seconds(MANY // 8) for _ in range(3)) + 0.5  # squared: 64 times
