@@ -1,7 +1,9 @@
 """What several kinds of test share: a text of our own and a tokenizer learnt from it."""
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=20_000)  # by hand
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def without_collections() -> Iterator[None]:
+    """For tests that compare times: a garbage collection of all that the tests before have left takes a second."""
+    gc.disable()
+    yield
+    gc.enable()
+
 
 ENGLISH = (
     "The children are playing in the garden.",

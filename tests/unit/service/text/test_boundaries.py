@@ -62,6 +62,7 @@ def test_places_are_inside_in_order_and_before_no_white_space(text, language):
     assert all(0 < place < len(text) and not text[place].isspace() for place in places)
 
 
+@pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize(
     "unit", ["a. ", "A. B ", "z. B. ", '". A', "(a. B ", "1. ", ". ", " ", "[1] ", "“a. B", "a/", "a.B"]
 )

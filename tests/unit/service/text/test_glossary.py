@@ -193,6 +193,7 @@ def test_a_term_needs_a_source(source):
     assert caught.value.field == "glossary.terms[1].source"
 
 
+@pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize(
     ("terms", "text"),
     [

@@ -259,6 +259,7 @@ def test_any_text_is_equal_to_itself(text):
     assert difference(text, text, "xx", "fr") is None
 
 
+@pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize(
     "piece", ["1", "1 ", "1.", "1,", "1:1", "1/", "1 000 ", "-1", "Mai 1", "1 bis 1", "zwei 1", "a 1 "]
 )

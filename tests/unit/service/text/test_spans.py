@@ -174,6 +174,7 @@ def test_spans_are_in_order_apart_and_hold_every_character_that_is_lost(text):
     assert not (composed and ALPHABET.lacks(between))
 
 
+@pytest.mark.usefixtures("without_collections")
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit):
