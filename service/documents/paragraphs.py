@@ -262,8 +262,8 @@ class PartReader:
         return Format(around.key + key, source, around.family, around.prefix, ends, around.is_code or is_code)
 
     def span_format(self, _: Node) -> tuple[str, bool]:
-        """Return what makes a span look as it does, and whether that is code."""
-        raise NotImplementedError
+        """Return what makes a span look as it does, and whether that is code; nothing where a format has no spans."""
+        return "", False
 
     def _container(self, node: Node, inner: str, around: Format) -> Atom:
         """Return an element around runs; one that holds its text otherwise comes back as it is."""

@@ -343,14 +343,16 @@ def rewritten(source: str, target: str, source_language: str, target_language: s
         spans: of the source, which come back as they are.
     """
     if primary(target_language) == "en":
-        target = _ENGLISH_ORDINAL.sub(lambda match: _ordinal(int(match[1]), "en"), target)
+        target = _ENGLISH_ORDINAL.sub(
+            lambda match: match[0] if match[0] in source else _ordinal(int(match[1]), "en"), target
+        )
     decimal, group = separators(source_language)
     for number in numbers(source, source_language) if separators(target_language) != (decimal, group) else ():
         text, form = number.text, written(number, source_language, target_language)
         is_plain = number.kind == "number" and len(form) == len(text) and form != text
         if not is_plain or (decimal != "," and group not in text):
             continue
-        if all(number.span.end <= begin or end <= number.span.begin for begin, end in spans):
+        if not any(text in source[begin:end] for begin, end in spans):
             copied = re.search(rf"(?<![\w.,]){re.escape(text)}(?!\w|[.,]\d)", target)
             target = target if copied is None else target[: copied.start()] + form + target[copied.end() :]
     return target

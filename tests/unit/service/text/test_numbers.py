@@ -232,6 +232,8 @@ def test_what_a_model_copies_is_written_as_the_target_language_writes_it(source,
 
 def test_numbers_of_spans_stay_as_they_are():
     assert rewritten("Teil 12.500 und 7", "part 12.500 and 7", "de", "en", [Span(5, 11)]) == "part 12.500 and 7"
+    assert rewritten("`1.500` 1.500", "`1.500` 1.500", "de", "en", [Span(0, 7)]) == "`1.500` 1.500"  # which is which?
+    assert rewritten("Die `3th`", "The `3th`", "de", "en", [Span(4, 9)]) == "The `3th`"
 
 
 @settings(max_examples=100, deadline=None)
