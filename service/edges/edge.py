@@ -35,7 +35,7 @@ from service.edges.messages import (
     Unused,
 )
 from service.errors import DragomanError, InternalError, Overloaded, Unavailable
-from service.processes.child import Program
+from service.processes.child import Program, Spare
 from service.processes.supervisor import Supervisor, SupervisorConfig
 from service.queue.admission import Admission, Permit
 from service.registry.catalogue import WorkDone
@@ -54,6 +54,7 @@ class Edge:
         self,
         config: ServerConfig,
         command_line: Callable[[int], list[str]],
+        spare: Spare,
         admission: Admission,
         whole: object,
         *,
@@ -64,13 +65,14 @@ class Edge:
 
         Args:
             command_line: how to start a process that talks over this inherited descriptor.
+            spare: of all edges, for the next one that is lost.
             admission: of the whole server.
             whole: `WholeServer`, whose methods the process asks for.
             on_counted: told what the edge has counted.
             on_lost: called when the process is gone.
         """
         self.supervisor = Supervisor(
-            Program(name="edge", command_line=command_line, spec=self._spec),
+            Program(name="edge", command_line=command_line, spec=self._spec, spare=spare),
             SupervisorConfig(
                 start_timeout_s=config.lifecycle.start_timeout_s,
                 heartbeat_timeout_s=config.lifecycle.engine_silence_s,
@@ -82,6 +84,7 @@ class Edge:
         self.lag_s = 0.0  # of its event loop, the worst in the last seconds
         self.calls: dict[int, Call] = {}  # that the core works for, by the number of the run
         self._config = config
+        self._spare = spare
         self._admission = admission
         self._whole = whole
         self._on_counted = on_counted
@@ -227,6 +230,7 @@ class Edge:
             self._send_offer()
             self.set_state(self._state)
             self.send(SetLevel(log_level()))
+            self._spare.make()
         self._wake()
 
     def _lose(self, reason: str) -> None:

@@ -1,6 +1,7 @@
 """The edge processes of a server: they share its ports, and the core speaks to all of them as to one.
 
-An edge that dies costs its own connections: what its calls held is given back, and another takes its place.
+An edge that dies costs its own connections: what its calls held is given back, and another takes its place, which has
+waited for that with everything loaded: to load it takes two seconds of a CPU, and longer beside the load that is there.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from service.config import ServerConfig
 from service.edges.edge import Edge
 from service.edges.messages import Counted, ServingState, SetLevel
 from service.errors import InternalError
-from service.processes.child import StartError
+from service.processes.child import Spare, StartError
 from service.queue.admission import Admission
 from service.registry.host import ModelHost
 from service.telemetry.metrics import Metrics
@@ -50,10 +51,12 @@ class EdgePool:
             account.absorb(counted.usage)
 
         self.admission = Admission(config.limits, on_leave=self._tell_departed)
+        self._spare = Spare("edge", command_line)
         self.edges = [
             Edge(
                 config,
                 command_line,
+                self._spare,
                 self.admission,
                 whole,
                 on_counted=partial(count, name),
@@ -143,11 +146,11 @@ class EdgePool:
 
     async def finish(self) -> None:
         """Have all edges send what is still to be sent, and end them."""
-        await asyncio.gather(*(edge.finish() for edge in self.edges))
+        await asyncio.gather(self._spare.end(), *(edge.finish() for edge in self.edges))
 
     async def stop(self) -> None:
         """End all edges at once."""
-        await asyncio.gather(*(edge.supervisor.stop() for edge in self.edges))
+        await asyncio.gather(self._spare.end(), *(edge.supervisor.stop() for edge in self.edges))
 
     def _reserve(self, address: Address, purpose: str) -> int:
         holders, port = reserve_port(address, purpose)

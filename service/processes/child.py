@@ -26,6 +26,7 @@ class Program:
     name: str  # in the log and in messages
     command_line: Callable[[int], list[str]]  # for the descriptor of its end of the socket
     spec: Callable[[], object]  # makes the first record that it is sent; it answers with Ready or StartFailed
+    spare: "Spare | None" = None  # one that may be there already
 
 
 class StartError(Exception):
@@ -39,7 +40,7 @@ async def start_child(program: Program, timeout_s: float) -> "ChildProcess":
         StartError: it could not be made, reported a failure, died, or was not ready in time.
     """
     try:
-        process = await _spawn(program)
+        process = (program.spare.take() if program.spare else None) or await _spawn(program.name, program.command_line)
     except OSError as error:  # no descriptors, processes or memory left
         raise StartError(f"no process could be made: {error}") from error
     try:
@@ -60,13 +61,13 @@ async def start_child(program: Program, timeout_s: float) -> "ChildProcess":
     return process
 
 
-async def _spawn(program: Program) -> "ChildProcess":
+async def _spawn(name: str, command_line: Callable[[int], list[str]]) -> "ChildProcess":
     ours, theirs = socket.socketpair()
     with theirs:
         _, channel = await asyncio.get_running_loop().create_connection(FrameChannel, sock=ours)
         starting = asyncio.create_task(
             asyncio.create_subprocess_exec(
-                *program.command_line(theirs.fileno()),
+                *command_line(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.__stderr__,  # standard output belongs to the core
@@ -84,7 +85,43 @@ async def _spawn(program: Program) -> "ChildProcess":
                     process.kill()
                 await process.wait()
             raise
-    return ChildProcess(process, channel, program.name)
+    return ChildProcess(process, channel, name)
+
+
+class Spare:
+    """A process that is made before one is lost: it has loaded what it can, and waits for its first record."""
+
+    def __init__(self, name: str, command_line: Callable[[int], list[str]]) -> None:
+        """Make none yet; name and command line are those of the program."""
+        self._name, self._command_line = name, command_line
+        self._process: ChildProcess | None = None
+        self._making: asyncio.Task[None] | None = None
+
+    def make(self) -> None:
+        """Begin to make one, unless there is one; what cannot be made now is made when it is needed."""
+        if self._making is None and (self._process is None or self._process.has_ended):
+            self._making = asyncio.create_task(self._make())
+
+    def take(self) -> "ChildProcess | None":
+        """Return the process, which is the caller's from now on; None if there is none."""
+        process, self._process = self._process, None
+        return None if process is None or process.has_ended else process
+
+    async def end(self) -> None:
+        """Kill the process."""
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.gather(self._making, return_exceptions=True)
+        if (process := self.take()) is not None:
+            await process.kill()
+
+    async def _make(self) -> None:
+        try:
+            self._process = await _spawn(self._name, self._command_line)
+        except OSError as error:
+            get_logger().warning(f"spare_{self._name}_not_made", reason=str(error))
+        finally:
+            self._making = None
 
 
 class ChildProcess:
@@ -98,6 +135,11 @@ class ChildProcess:
         self._name = name
         self.is_condemned = False  # whether `condemn` has ended it; its end may not have been read yet
         self._fault = ""  # why
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is no more."""
+        return self._process.returncode is not None
 
     async def greet(self, spec: object) -> None:
         """Return when the process is ready.
@@ -153,7 +195,7 @@ class ChildProcess:
         await self._process.wait()
 
     def _kill(self) -> None:
-        if self._process.returncode is None:
+        if not self.has_ended:
             # Not Process.kill: it polls first, and one that just died would lose its exit status to that.
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)

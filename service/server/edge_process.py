@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,8 +43,22 @@ def main(descriptor: int) -> None:
     offer_to_be_killed(_KILLED_SECOND)
     import uvloop  # noqa: PLC0415 - see the module's docstring
 
+    _load()
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_live(descriptor))
+
+
+def _load() -> None:
+    """Load what every edge needs, before it is told which one it is: a spare one then serves at once."""
+    import service.http.whole_server  # noqa: PLC0415 - see the module's docstring
+    import service.server.edge_server  # noqa: F401, PLC0415 - likewise
+    from service.documents.formats import load_readers  # noqa: PLC0415 - likewise
+    from service.text.detector import read_identifier  # noqa: PLC0415 - likewise
+
+    load_readers()
+    with suppress(Exception):  # the edge tries again, and the log has it
+        read_identifier()
 
 
 async def _live(descriptor: int) -> None:

@@ -236,18 +236,11 @@ class ModelMetrics:
             families.batch_padding_ratio.labels(model).observe(1 - stats.source_tokens / stats.padded_source_tokens)
             families.encoder_tokens.labels(model, "source").inc(stats.source_tokens)
             families.encoder_tokens.labels(model, "padding").inc(stats.padded_source_tokens - stats.source_tokens)
-        for rows in stats.step_rows:
-            self._batch_rows.observe(rows)
-        stages = (
-            ("encode", stats.encode_s),
-            ("decode_step", stats.step_decode_s),
-            ("beam", stats.step_beam_s),
-            ("score", stats.score_s),
-        )
-        for stage, runs in stages:
-            duration = self._stage_duration[stage]
-            for seconds in runs:
-                duration.observe(seconds)
+        self._batch_rows.observe_all(stats.step_rows)
+        self._stage_duration["encode"].observe_all(stats.encode_s)
+        self._stage_duration["decode_step"].observe_all(stats.step_decode_s)
+        self._stage_duration["beam"].observe_all(stats.step_beam_s)
+        self._stage_duration["score"].observe_all(stats.score_s)
 
     def engine_lost(self) -> None:
         self._families.engine_restarts.labels(self._model).inc()

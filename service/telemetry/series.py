@@ -6,7 +6,7 @@ have said that they count, added up.  Knows Prometheus' kinds of metrics, not wh
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import add
 from typing import Generic, TypeVar
@@ -72,6 +72,13 @@ class Histogram:
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def observe_all(self, values: Collection[float]) -> None:
+        """Count many at once, as those of an engine's report: there are several for each token of a translation."""
+        bounds, counts = self._bounds, self._counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self._sum += sum(values)
 
     def numbers(self) -> Numbers:
         return (*self._counts, self._sum)

@@ -14,7 +14,7 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from model.language_codes import Subtags, subtags_of
@@ -141,7 +141,7 @@ class Detector:
         """Load the model, which takes half a second, unless it is there; may raise anything, such as MemoryError."""
         with self._loading:
             if self._identifier is None:
-                identifier = _read_identifier()
+                identifier = read_identifier()
                 self._labels = {_code(label): label for label in identifier.labels}
                 self._identifier = identifier
 
@@ -212,8 +212,12 @@ def _alike(label: str) -> frozenset[str]:
     return next((group for group in _ALIKE if label in group), frozenset((label,)))
 
 
-def _read_identifier() -> "LanguageIdentifier":
-    """Return what `LanguageIdentifier.from_model_file` does, which unpacks 65 MB into a temporary file first."""
+@cache
+def read_identifier() -> "LanguageIdentifier":
+    """Return the model, the same one each time; may raise anything, such as MemoryError.
+
+    `LanguageIdentifier.from_model_file` does the same, but unpacks 65 MB into a temporary file first.
+    """
     import numpy as np  # noqa: PLC0415 - this module is imported before the first engine has started
     from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - likewise
 
