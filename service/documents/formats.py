@@ -1,6 +1,6 @@
 """Which format a file has, and who reads it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -16,8 +16,10 @@ from service.documents import (
     subtitles,
     xliff,
 )
-from service.documents.draft import Draft, FileDraft
+from service.documents.draft import Draft, FileDraft, Unit
+from service.documents.report import Line, report_of
 from service.extras import how_to_install
+from service.records import Translation
 
 _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BYTE_ORDER_MARK = "\ufeff"  # it comes back, and no reader sees it
@@ -145,6 +147,26 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     draft = read_document(text.removeprefix(mark), document_format, target_language)
     return FileDraft({"": draft}, lambda texts: (mark + texts[""]).encode(encoding))
+
+
+def units_of(
+    content: bytes, document_format: DocumentFormat, target_language: str = ""
+) -> tuple[tuple[Unit, ...], bool]:
+    """Return the units of a file, and whether `translated_file` does better with links; raises as `read_file`."""
+    draft = read_file(content, document_format, target_language)
+    return draft.units, draft.wants_links
+
+
+def translated_file(
+    content: bytes, document_format: DocumentFormat, target_language: str, translations: Sequence[Translation]
+) -> tuple[bytes, list[Line]]:
+    """Return a file, read again, with a translation for each of its units, and what went wrong.
+
+    A draft in memory takes ten times what its text does, and cannot go from one process to another.
+    """
+    draft = read_file(content, document_format, target_language)
+    written = draft.write(translations)
+    return written.content, report_of(draft.units, translations, written.notices)
 
 
 def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:

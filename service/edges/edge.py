@@ -53,7 +53,6 @@ class Edge:
     def __init__(
         self,
         config: ServerConfig,
-        command_line: Callable[[int], list[str]],
         spare: Spare,
         admission: Admission,
         whole: object,
@@ -64,15 +63,14 @@ class Edge:
         """Start nothing yet.
 
         Args:
-            command_line: how to start a process that talks over this inherited descriptor.
-            spare: of all edges, for the next one that is lost.
+            spare: of all edges: what takes the place of the next one that is lost.
             admission: of the whole server.
             whole: `WholeServer`, whose methods the process asks for.
             on_counted: told what the edge has counted.
             on_lost: called when the process is gone.
         """
         self.supervisor = Supervisor(
-            Program(name="edge", command_line=command_line, spec=self._spec, spare=spare),
+            Program(name="edge", command_line=spare.command_line, spec=self._spec, spare=spare),
             SupervisorConfig(
                 start_timeout_s=config.lifecycle.start_timeout_s,
                 heartbeat_timeout_s=config.lifecycle.engine_silence_s,

@@ -55,7 +55,6 @@ class EdgePool:
         self.edges = [
             Edge(
                 config,
-                command_line,
                 self._spare,
                 self.admission,
                 whole,

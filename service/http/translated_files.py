@@ -7,31 +7,36 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from service.call import Call, Identity
-from service.documents.draft import FileDraft, Unit
-from service.documents.formats import PACKAGES, format_of, read_file
-from service.documents.report import Line, report_of
+from service.documents.draft import Unit
+from service.documents.formats import PACKAGES, DocumentFormat, format_of, translated_file, units_of
+from service.documents.report import Line
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
 from service.http.warnings import KindOfWarning, by_kind
+from service.processes.apart import run_apart
 from service.records import Translation, TranslationRequest
 from service.registry.model_info import index_of
 from service.translation.routing import Router
 
 KEPT_S = 900.0
 MAX_KEPT_BYTES = 128 << 20  # of all files; the oldest go first
-MAX_FILES = 8  # in work at a time, in each process; each may take ten times its unpacked text in memory
+MAX_FILES = 8  # in work at a time, in each process
 MAX_OWN_FILES = 4  # of one client
 TEXTS_AT_ONCE = 64  # of a file: enough for a full batch, and few enough to say how far it is
 MAX_READ = 2  # that are taken apart or put together at a time
+_LARGE = 128 << 10  # bytes of a file: 50 ms to read
 _RETRY_S = 5.0
+
+_Result = TypeVar("_Result")
 
 
 class TranslatedFiles:
@@ -145,11 +150,10 @@ class FileTranslator:
             InvalidInput: the file is not of the format that its name says, or a piece of it cannot be translated.
             DragomanError: as for translating.
         """
+        wanted = _format(file, self._router.pipeline.limits.max_message_bytes), wish.target_language
         async with self._reading:
-            max_bytes = self._router.pipeline.limits.max_message_bytes
-            draft = await asyncio.to_thread(_read, file, wish.target_language, max_bytes)
-        units = draft.units
-        wants_links = draft.wants_links and _has_scorer(wish, call, self._router)
+            units, wants_links = await _done(partial(units_of, file.content, *wanted), file)
+        wants_links = wants_links and _has_scorer(wish, call, self._router)
         call.priority = call.caller.allowed(wish.priority)
         places = sorted(range(len(units)), key=lambda place: units[place].format)  # the texts of a request have one
         translations: dict[int, Translation] = {}
@@ -161,9 +165,10 @@ class FileTranslator:
                 answers = await _translate(texts, request, call, self._router, is_begun=bool(translations))
                 translations.update(zip(some, answers, strict=True))
         async with self._reading:
-            translated = await asyncio.to_thread(_written, file, draft, [translations[i] for i in range(len(units))])
-        call.warn(line["kind"] for line in translated.report)
-        yield translated
+            ordered = [translations[place] for place in range(len(units))]
+            content, report = await _done(partial(translated_file, file.content, *wanted, ordered), file)
+        call.warn(line["kind"] for line in report)
+        yield TranslatedFile(File(file.name, content), report, sum(len(unit.text) for unit in units))
 
     async def translated(self, file: File, wish: TranslationRequest, call: Call) -> TranslatedFile:
         """Return a file with its translations; raises as `translate`, and Overloaded where there is no room for it."""
@@ -175,8 +180,8 @@ class FileTranslator:
         return last
 
 
-def _read(file: File, target_language: str, max_text_bytes: int) -> FileDraft:
-    """Return the draft of a file; raises InvalidInput."""
+def _format(file: File, max_text_bytes: int) -> DocumentFormat:
+    """Return the format that the name says; raises InvalidInput: there is none, or the file is too large for it."""
     try:
         document_format = format_of(PurePath(file.name))
     except ValueError as error:
@@ -185,16 +190,15 @@ def _read(file: File, target_language: str, max_text_bytes: int) -> FileDraft:
     if document_format not in PACKAGES and num_bytes > max_text_bytes:
         message = f"file has {num_bytes:,} bytes, of a {document_format} file {max_text_bytes:,} are accepted"
         raise InvalidInput(message, field="file")
+    return document_format
+
+
+async def _done(work: "partial[_Result]", file: File) -> _Result:
+    """Return the result of work on a file; that on a large one is done apart, where no other caller notices it."""
     try:
-        return read_file(file.content, document_format, target_language)
+        return await (asyncio.to_thread(work) if len(file.content) < _LARGE else run_apart(work))
     except ValueError as error:
         raise InvalidInput(f"file: {error}", field="file") from error
-
-
-def _written(file: File, draft: FileDraft, translations: Sequence[Translation]) -> TranslatedFile:
-    written, units = draft.write(translations), draft.units
-    report = report_of(units, translations, written.notices)
-    return TranslatedFile(File(file.name, written.content), report, sum(len(unit.text) for unit in units))
 
 
 def _has_scorer(wish: TranslationRequest, call: Call, router: Router) -> bool:

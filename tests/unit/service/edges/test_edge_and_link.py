@@ -17,6 +17,7 @@ from service.edges.link import CoreLink, RemoteModel
 from service.edges.messages import ServingState, SetLevel
 from service.engine.job import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
 from service.errors import InternalError, Overloaded, Unavailable
+from service.processes.child import Spare
 from service.queue.admission import Admission, Permit
 from service.registry.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
 from service.registry.host import ModelHost
@@ -69,6 +70,17 @@ class Facts:
         raise ValueError("no page")
 
 
+class CountedSpare(Spare):
+    """Counts how often one is to be made."""
+
+    def __init__(self) -> None:
+        super().__init__("edge", lambda _: [])
+        self.num_made = 0
+
+    def make(self) -> None:
+        self.num_made += 1
+
+
 class Joined:
     """A core with one edge; a record arrives at once, and as another object."""
 
@@ -78,8 +90,9 @@ class Joined:
         self.host, self.next_host = GatedHost(bundle, 0), GatedHost(bundle, 1)
         self.admission = Admission(LIMITS, on_leave=self._leave)
         self.num_lost = 0
+        self.spare = CountedSpare()
         self.edge = Edge(
-            config, lambda _: [], self.admission, Facts(), on_counted=lambda _: None, on_lost=self._count_loss
+            config, self.spare, self.admission, Facts(), on_counted=lambda _: None, on_lost=self._count_loss
         )
         self.link = CoreLink(lambda record: self.edge._take(copy_of(record)), LIMITS)
         self.begin()
@@ -253,6 +266,7 @@ async def test_process_that_takes_over_is_told_of_models_door_and_log_level(join
     assert isinstance(joined.model, RemoteModel)
     assert joined.host.offers.calls == 1
     assert joined.sent[1:] == [door, SetLevel("error")]
+    assert joined.spare.num_made == 2  # another one, now that the one that there was serves
 
 
 async def test_edge_learns_of_the_whole_server_and_of_what_could_not_be_told(joined):

@@ -75,7 +75,8 @@ async def test_file_of_text_has_the_length_of_any_other_text_and_a_package_has_a
     now = time.monotonic()
     call = Call(method="m", started=now, deadline=now + 60.0)
 
-    for file, message in ((File("a.txt", b"a" * 101), "has 101 bytes"), (File("a.docx", b"a" * 101), "no ZIP package")):
+    too_long, no_package, large = File("a.txt", b"a" * 101), File("a.docx", b"a" * 101), File("a.docx", b"a" * 200_000)
+    for file, message in ((too_long, "has 101 bytes"), (no_package, "no ZIP package"), (large, "no ZIP package")):
         with pytest.raises(InvalidInput, match=message):
             await files.translated(file, TranslationRequest(target_language="de"), call)
 

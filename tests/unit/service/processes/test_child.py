@@ -2,13 +2,16 @@
 
 import asyncio
 import errno
+from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
-from service.engine.job import Report, to_frame
+from service.engine.job import Ready, Report, to_frame
 from service.processes import child
 from service.processes.channel import FrameChannel
-from service.processes.child import ChildProcess, Program, StartError, start_child
+from service.processes.child import ChildProcess, Program, Spare, StartError, start_child
+from tests.fakes.calls import eventually
 
 PROGRAM = Program(name="engine", command_line=lambda _: [], spec=lambda: None)
 
@@ -44,7 +47,7 @@ async def test_process_that_cannot_be_made_is_one_that_does_not_start(monkeypatc
 async def test_greeting_that_is_no_record_is_one_that_does_not_start(monkeypatch):
     process = ScriptedProcess()
 
-    async def spawn(_: Program) -> ChildProcess:
+    async def spawn(*_: object) -> ChildProcess:
         return process_around(process, b"\0\0\0\2no")[0]
 
     monkeypatch.setattr(child, "_spawn", spawn)
@@ -52,6 +55,68 @@ async def test_greeting_that_is_no_record_is_one_that_does_not_start(monkeypatch
     with pytest.raises(StartError, match="cannot be understood: UnpicklingError"):
         await start_child(PROGRAM, 60.0)
     assert process.returncode == -9
+
+
+class TestSpare:
+    @pytest.fixture
+    def made(self, monkeypatch) -> list[ScriptedProcess]:
+        """The processes that were made, which are ready at once."""
+        made: list[ScriptedProcess] = []
+
+        async def spawn(*_: object) -> ChildProcess:
+            made.append(ScriptedProcess())
+            return process_around(made[-1], to_frame(Ready()))[0]
+
+        monkeypatch.setattr(child, "_spawn", spawn)
+        return made
+
+    async def test_is_made_once_and_taken_by_the_next_start(self, made):
+        spare = Spare("edge", lambda _: [])
+        program = replace(PROGRAM, spare=spare)
+        spare.make()
+        spare.make()
+        await asyncio.sleep(0)
+        spare.make()
+        await asyncio.sleep(0)
+        assert len(made) == 1
+
+        await start_child(program, 60.0)
+        assert len(made) == 1
+        await start_child(program, 60.0)
+        assert len(made) == 2
+
+    async def test_that_has_died_is_not_taken_and_is_made_again(self, made):
+        spare = Spare("edge", lambda _: [])
+        spare.make()
+        await asyncio.sleep(0)
+
+        made[0].returncode = -9
+        assert spare.take() is None
+        spare.make()
+        await asyncio.sleep(0)
+        assert spare.take() is not None
+
+    async def test_that_cannot_be_made_is_logged_and_made_where_it_is_needed(self, monkeypatch):
+        async def no_descriptors(*arguments: object, **settings: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr("service.processes.child.asyncio.create_subprocess_exec", no_descriptors)
+        spare = Spare("edge", lambda _: [])
+
+        with capture_logs() as entries:
+            spare.make()
+            await eventually(lambda: bool(entries))
+        assert [entry["event"] for entry in entries] == ["spare_edge_not_made"]
+        assert spare.take() is None
+
+    async def test_is_killed_with_the_server(self, made):
+        spare = Spare("edge", lambda _: [])
+        spare.make()
+        await asyncio.sleep(0)
+
+        await spare.end()
+
+        assert made[0].returncode == -9
 
 
 async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_killed(monkeypatch):

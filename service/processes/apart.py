@@ -1,0 +1,63 @@
+"""A call of a pure function in a process of its own, behind all others: heavy work on what strangers have sent.
+
+Its time, its memory and its crashes are not those of the process that serves.
+"""
+
+import asyncio
+import os
+import pickle
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar, cast
+
+from service.engine.process import bind_to_parent, environment, offer_to_be_killed
+from service.errors import Unavailable
+
+_Result = TypeVar("_Result")
+
+_NICENESS = 10
+_KILLED_FIRST = 1_000  # where memory is short: nobody but the caller loses anything
+_COMMAND = (sys.executable, "-P", "-c", "from service.processes.apart import main; main()")
+
+
+async def run_apart(work: "partial[_Result]") -> _Result:
+    """Return what a function of a module returns for its arguments; all three can be pickled.
+
+    Raises:
+        Unavailable: the process has ended before the function did, as where memory is short.
+        Exception: whatever the function raises.
+    """
+    call = await asyncio.to_thread(pickle.dumps, work, pickle.HIGHEST_PROTOCOL)
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=pipe, stdout=pipe, env=environment())
+    except OSError as error:  # no descriptors, processes or memory left
+        raise Unavailable(f"no process could be made: {error}") from error
+    try:
+        answer, _ = await process.communicate(call)
+    finally:
+        with suppress(ProcessLookupError):  # it has ended, mostly
+            process.kill()
+    if not answer:
+        raise Unavailable("the process that did the work has ended before it was done: is there enough memory?")
+    result, raised = await asyncio.to_thread(pickle.loads, answer)
+    if raised is not None:
+        raise raised
+    return cast("_Result", result)
+
+
+def main() -> None:
+    """Do what standard input says, and write the result and what was raised to standard output."""
+    bind_to_parent()
+    offer_to_be_killed(_KILLED_FIRST)
+    os.nice(_NICENESS)
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)  # nothing else belongs there
+        work = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that has started this one
+        result, raised = None, None
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+            raised = error
+        output.write(pickle.dumps((result, raised), pickle.HIGHEST_PROTOCOL))

@@ -1,0 +1,51 @@
+"""Work in a process of its own: real ones."""
+
+import asyncio
+import json
+import operator
+import os
+import time
+from functools import partial
+
+import psutil
+import pytest
+
+from service.errors import InvalidInput, Unavailable
+from service.processes.apart import run_apart
+from tests.fakes.calls import eventually
+
+
+def refuse() -> None:
+    print("on standard output")
+    raise InvalidInput("it is too odd", field="file")
+
+
+async def test_result_comes_back_from_another_process_that_lets_others_go_first():
+    assert await run_apart(partial(operator.mul, b"a", 1 << 20)) == b"a" * (1 << 20)
+    assert await run_apart(partial(os.getpid)) != os.getpid()
+    assert await run_apart(partial(os.nice, 0)) == min(os.nice(0) + 10, 19)
+
+
+async def test_what_is_raised_there_is_raised_here_whatever_is_printed_there():
+    with pytest.raises(InvalidInput, match="it is too odd") as caught:
+        await run_apart(partial(refuse))
+    assert caught.value.field == "file"
+    with pytest.raises(ValueError, match="Expecting value"):
+        await run_apart(partial(json.loads, "no JSON"))
+
+
+async def test_process_that_dies_is_not_waited_for():
+    with pytest.raises(Unavailable, match="ended before"):
+        await run_apart(partial(os._exit, 3))
+
+
+async def test_process_ends_with_whoever_waits_for_it():
+    before = set(psutil.Process().children())
+    work = asyncio.create_task(run_apart(partial(time.sleep, 3600)))
+    await eventually(lambda: bool(set(psutil.Process().children()) - before))
+    started = set(psutil.Process().children()) - before
+
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+    assert psutil.wait_procs(started, timeout=20)[1] == []
