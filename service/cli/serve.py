@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,11 +97,17 @@ def serve(
 
     import uvloop
 
+    from service.edges import num_edges
     from service.server.process import leave_process_1
     from service.telemetry.logs import never_wait_for_stderr
+    from service.text.detector import load_ahead
 
     never_wait_for_stderr()
     leave_process_1()
+    if num_edges(server_config.listen) == 1:  # else each edge has its own
+        Thread(
+            target=load_ahead, name="languages", daemon=True
+        ).start()  # while modules are imported, which takes longer
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(_serve(server_config, demo))
     raise typer.Exit(exit_code)

@@ -83,8 +83,9 @@ class EdgePool:
         return sum(edge.supervisor.is_missing for edge in self.edges)
 
     def pids(self) -> list[int]:
-        """Process ids of the edges."""
-        return [edge.supervisor.process.pid for edge in self.edges if edge.supervisor.process is not None]
+        """Process ids of the edges and the spare one."""
+        processes = [*(edge.supervisor.process for edge in self.edges), self._spare.process]
+        return [process.pid for process in processes if process is not None]
 
     async def listen(self) -> dict[str, int]:
         """Return the ports, by their settings, once all edges listen there.

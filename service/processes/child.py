@@ -94,17 +94,17 @@ class Spare:
     def __init__(self, name: str, command_line: Callable[[int], list[str]]) -> None:
         """Make none yet; name and command line are those of the program."""
         self._name, self.command_line = name, command_line
-        self._process: ChildProcess | None = None
+        self.process: ChildProcess | None = None
         self._making: asyncio.Task[None] | None = None
 
     def make(self) -> None:
         """Begin to make one, unless there is one; what cannot be made now is made when it is needed."""
-        if self._making is None and (self._process is None or self._process.has_ended):
+        if self._making is None and (self.process is None or self.process.has_ended):
             self._making = asyncio.create_task(self._make())
 
     def take(self) -> "ChildProcess | None":
         """Return the process, which is the caller's from now on; None if there is none."""
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         return None if process is None or process.has_ended else process
 
     async def end(self) -> None:
@@ -117,7 +117,7 @@ class Spare:
 
     async def _make(self) -> None:
         try:
-            self._process = await _spawn(self._name, self.command_line)
+            self.process = await _spawn(self._name, self.command_line)
         except OSError as error:
             get_logger().warning(f"spare_{self._name}_not_made", reason=str(error))
         finally:

@@ -9,6 +9,7 @@ from protos.admin_pb2 import GetStatusResponse
 from service.calls.authentication import authenticator
 from service.calls.book import CallBook
 from service.config import ServerConfig
+from service.edges import num_edges
 from service.edges.core import Core
 from service.edges.pool import EdgePool
 from service.grpc import admin_servicer, reflection
@@ -21,7 +22,7 @@ from service.http.server import HttpServer
 from service.http.whole_server import WholeServer, metrics_pages
 from service.server import edge_process
 from service.server.edge_server import EdgeServer
-from service.server.model_hosting import ModelParts, num_edges
+from service.server.model_hosting import ModelParts
 from service.server.readiness import Readiness
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import server_version

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,11 +53,10 @@ def _load() -> None:
     import service.http.whole_server  # noqa: PLC0415 - see the module's docstring
     import service.server.edge_server  # noqa: F401, PLC0415 - likewise
     from service.documents.formats import load_readers  # noqa: PLC0415 - likewise
-    from service.text.detector import read_identifier  # noqa: PLC0415 - likewise
+    from service.text.detector import load_ahead  # noqa: PLC0415 - likewise
 
     load_readers()
-    with suppress(Exception):  # the edge tries again, and the log has it
-        read_identifier()
+    load_ahead()
 
 
 async def _live(descriptor: int) -> None:

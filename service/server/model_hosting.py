@@ -13,7 +13,7 @@ from typing import Any
 from model.bundle import Bundle
 from service import http
 from service.call import Call
-from service.config import EngineConfig, ListenConfig, ServerConfig
+from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
 from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
 from service.engine.spec import Device, EngineSpec, Runtime
@@ -33,7 +33,6 @@ from service.telemetry.metrics import Metrics
 from service.threads import available_threads
 
 TOKENIZER_THREADS = 2
-_CPUS_PER_EDGE, _MAX_DEFAULT_EDGES = 8, 4
 # Each engine has caches and buffers of its own.  Native ones have one thread, so that every CPU wants its own.
 _MAX_DEFAULT_ENGINES, _MAX_DEFAULT_NATIVE_ENGINES = 16, 64
 _IDLE_HEARTBEAT_S = 1.0
@@ -142,11 +141,6 @@ def num_engines(config: EngineConfig, device: Device = "cpu", runtime: Runtime =
         return 1
     most = _MAX_DEFAULT_NATIVE_ENGINES if runtime == "native" else _MAX_DEFAULT_ENGINES
     return min(most, max(1, available_threads() // (config.threads or 1)))
-
-
-def num_edges(config: ListenConfig) -> int:
-    """Return how many processes answer calls: one as long as it can keep the engines of this machine busy."""
-    return config.edges or max(1, min(_MAX_DEFAULT_EDGES, available_threads() // _CPUS_PER_EDGE))
 
 
 def counted_methods() -> tuple[str, ...]:

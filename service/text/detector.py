@@ -14,6 +14,7 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,6 +104,8 @@ _NO_WORDS = "zxx"  # py3langid's name of what is no language
 
 NO_LANGUAGE = DetectedLanguage("", 0.0)
 
+_loading = threading.Lock()
+
 
 class Reading(NamedTuple):
     """What a text says of the language that it is in."""
@@ -141,7 +144,7 @@ class Detector:
         """Load the model, which takes half a second, unless it is there; may raise anything, such as MemoryError."""
         with self._loading:
             if self._identifier is None:
-                identifier = read_identifier()
+                identifier = load_identifier()
                 self._labels = {_code(label): label for label in identifier.labels}
                 self._identifier = identifier
 
@@ -212,17 +215,28 @@ def _alike(label: str) -> frozenset[str]:
     return next((group for group in _ALIKE if label in group), frozenset((label,)))
 
 
-@cache
-def read_identifier() -> "LanguageIdentifier":
+def load_identifier() -> "LanguageIdentifier":
     """Return the model, the same one each time; may raise anything, such as MemoryError.
 
-    `LanguageIdentifier.from_model_file` does the same, but unpacks 65 MB into a temporary file first.
+    To unpack it takes most of the half second, and lets other threads run.
     """
+    with _loading:
+        return _read_identifier()
+
+
+def load_ahead() -> None:
+    """Load the model if that is possible; whoever needs it is told where it is not."""
+    with suppress(Exception):
+        load_identifier()
+
+
+@cache
+def _read_identifier() -> "LanguageIdentifier":
+    """Return what `LanguageIdentifier.from_model_file` does, which unpacks 65 MB into a temporary file first."""
     import numpy as np  # noqa: PLC0415 - this module is imported before the first engine has started
     from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - likewise
 
-    with lzma.open(MODEL_DIR / MODEL_FILE) as packed:
-        unpacked = io.BytesIO(packed.read())
+    unpacked = io.BytesIO(lzma.decompress((MODEL_DIR / MODEL_FILE).read_bytes()))  # all other threads run meanwhile
     with np.load(unpacked, allow_pickle=False) as model:
         return LanguageIdentifier(
             model["ptc"],

@@ -7,7 +7,7 @@ Axes: B sentences, K hypotheses of a sentence, S source, T target, C candidates,
 
 import ctypes
 import mmap
-import tempfile
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -288,7 +288,7 @@ def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None, le
             warnings.warn(f"weights are not shared with other engines: {error}", RuntimeWarning, stacklevel=2)
         else:
             return packed
-    with tempfile.TemporaryFile() as file:
+    with os.fdopen(os.memfd_create("dragoman-weights", os.MFD_CLOEXEC), "w+b") as file:  # no directory may be writable
         write_packed(bundle, precision, file, levels)
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
