@@ -28,7 +28,7 @@ from service.translation.account import Account
 if TYPE_CHECKING:
     from service.server.edge_server import EdgeServer
 
-_KILLED_SECOND = 250  # see `offer_to_be_killed`: an edge costs its connections, an engine a moment, the core everything
+_KILLED_SECOND = 450  # see `offer_to_be_killed`: an edge costs its connections, an engine a moment, the core everything
 
 
 def command_line(descriptor: int) -> list[str]:

@@ -3,14 +3,12 @@
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, GCCollector, Metric, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from service.call import Call
 from service.engine.job import StepStats
@@ -27,7 +25,7 @@ from service.telemetry.families import (
     STREAM_TEXT_CODES,
     Families,
 )
-from service.telemetry.series import Counter, Gauge, Histogram, Labels, Numbers
+from service.telemetry.series import Counter, Gauge, Histogram, Labels, Numbers, exposition_of
 
 Snapshot = Mapping[str, Mapping[Labels, Numbers]]  # what one process counts, by the names of families
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -146,7 +144,7 @@ class Metrics:
         calls can be let through meanwhile.
         """
         for family in list(self.registry.collect()):
-            yield generate_latest(_Single(family))
+            yield exposition_of(family)
 
     def _series_of_start(self, method: str) -> tuple[Counter, Gauge]:
         return self.families.requests_received.labels(method), self.families.requests_in_flight.labels(method)
@@ -270,16 +268,6 @@ class ModelMetrics:
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """Have a gauge of `Families.watched` read at each scrape."""
         self._families.watched[name].labels(self._model).set_function(read)
-
-
-@dataclass(frozen=True, slots=True)
-class _Single(Collector):
-    """A registry of one family that was read before."""
-
-    family: Metric
-
-    def collect(self) -> Iterable[Metric]:
-        return (self.family,)
 
 
 def _one_of(values: Collection[str], value: str) -> str:

@@ -7,12 +7,14 @@ have said that they count, added up.  Knows Prometheus' kinds of metrics, not wh
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from operator import add
 from typing import Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 Labels = tuple[str, ...]  # the values, in the order of the family's label names
 Numbers = tuple[float, ...]  # of one series: its value; of a histogram the number in each bucket, then their sum
@@ -188,3 +190,23 @@ class HistogramFamily(Family[Histogram]):
 def _add(sums: dict[Labels, Numbers], numbers: Mapping[Labels, Numbers]) -> None:
     for values, added in numbers.items():
         sums[values] = tuple(map(add, sums[values], added)) if values in sums else added
+
+
+def exposition_of(metric: Metric) -> bytes:
+    """Return a family as `generate_latest` writes it, which escapes every label anew and takes four times as long."""
+    name = metric.name + ("_total" if metric.type == "counter" else "")
+    documentation = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
+    lines = [f"# HELP {name} {documentation}\n# TYPE {name} {metric.type}\n"]
+    lines += [
+        f"{sample.name}{_label_text(tuple(sample.labels.items()))} {floatToGoString(sample.value)}\n"  # type: ignore[no-untyped-call]
+        for sample in metric.samples
+    ]
+    return "".join(lines).encode()
+
+
+@lru_cache(20_000)
+def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
+    if not labels:
+        return ""
+    escaped = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+    return "{" + ",".join(f'{name}="{value.translate(escaped)}"' for name, value in sorted(labels)) + "}"

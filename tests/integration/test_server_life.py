@@ -85,8 +85,8 @@ class TestStart:
             return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
         core, edges, engines = score(server.process.pid), server.edge_pids(), server.engine_pids()
-        assert {score(pid) - core for pid in edges} == {250}
-        assert {score(pid) - core for pid in engines} == {500}
+        assert {score(pid) - core for pid in edges} == {450}
+        assert {score(pid) - core for pid in engines} == {900}
 
     async def test_no_call_imports_a_module(self, start_server, tmp_path):
         """Nothing that is missing is found out by a call, and no call waits for it."""

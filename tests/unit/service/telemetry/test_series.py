@@ -5,14 +5,17 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily
+from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily, exposition_of
 
 
 def samples(family: Collector) -> dict[tuple[str, ...], float]:
     """Values of the page by the sample's name and its labels' values."""
     registry = CollectorRegistry()
     registry.register(family)
-    (parsed,) = text_string_to_metric_families(generate_latest(registry).decode())
+    (metric,) = family.collect()
+    page = exposition_of(metric)
+    assert page == generate_latest(registry)
+    (parsed,) = text_string_to_metric_families(page.decode())
     return {(sample.name, *sample.labels.values()): sample.value for sample in parsed.samples}
 
 
