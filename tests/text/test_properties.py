@@ -117,4 +117,5 @@ def test_no_markup_however_broken_is_refused_or_shows_the_unknown_mark(models, s
 def test_an_echo_loses_nothing_of_any_markup(models, soup):
     (answer,) = models.translate(soup, format=TextFormat.HTML)
 
-    assert Counter(letters(soup)) <= Counter(letters(answer.text))  # values get quotes where they had none
+    before, after = (letters(text).replace("'", "") for text in (soup, answer.text))  # two together may be an escape
+    assert Counter(before) <= Counter(after)  # values get quotes where they had none
