@@ -104,10 +104,8 @@ def serve(
 
     never_wait_for_stderr()
     leave_process_1()
-    if num_edges(server_config.listen) == 1:  # else each edge has its own
-        Thread(
-            target=load_ahead, name="languages", daemon=True
-        ).start()  # while modules are imported, which takes longer
+    if num_edges(server_config.listen) == 1:  # else each edge has its own; meanwhile modules are imported
+        Thread(target=load_ahead, name="languages", daemon=True).start()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(_serve(server_config, demo))
     raise typer.Exit(exit_code)

@@ -193,7 +193,7 @@ def _add(sums: dict[Labels, Numbers], numbers: Mapping[Labels, Numbers]) -> None
 
 
 def exposition_of(metric: Metric) -> bytes:
-    """Return a family as `generate_latest` writes it, which escapes every label anew and takes four times as long."""
+    """Return a family as `generate_latest` writes it, which escapes every label anew each time."""
     name = metric.name + ("_total" if metric.type == "counter" else "")
     documentation = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
     lines = [f"# HELP {name} {documentation}\n# TYPE {name} {metric.type}\n"]
