@@ -26,7 +26,7 @@ GPU := .venv-gpu
 COUNTED := build/gpu-counted
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
-SOURCES := protos model export service tests deploy
+SOURCES := protos model export service tests bench trials deploy
 PARALLEL := -n 2 --dist loadfile  # tests of two files at a time
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -85,23 +85,23 @@ reliability: setup-dev  ## Every promise against the real server, about 16 minut
 	$(BIN)/python -m pytest tests -m promise -p tests.reliability.table $(PYTEST_ARGS)
 
 fuzz: setup-dev  ## Bad bytes, floods and slow peers against the real server; FUZZ_ARGS='--messages 1000000' for long
-	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+	$(BIN)/python -m trials.fuzz $(FUZZ_ARGS)
 
 soak: setup-dev  ## 20 minutes of load on the real engine: figures and one JSON line; SOAK_ARGS='--help'
-	$(BIN)/python -m tests.soak $(SOAK_ARGS)
+	$(BIN)/python -m trials.soak $(SOAK_ARGS)
 
 try-monitoring: setup-dev  ## Every expression of the dashboard against a real Prometheus and the server under load, 80 s
-	$(BIN)/python -m tests.monitoring $(MONITORING_ARGS)
+	$(BIN)/python -m trials.monitoring $(MONITORING_ARGS)
 
 try-docs: $(DEV)/.stamp-ray $(DEV)/.stamp-deploy $(DOCS)/.stamp  ## Every command of README and docs/ that can be run here, with the real server, 7 minutes; DOCS_ARGS='docs/secure.md'
-	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m tests.docs_run $(DOCS_ARGS)
+	PATH="$$PATH:$(CURDIR)/$(DOCS)/bin" $(BIN)/python -m trials.docs_run $(DOCS_ARGS)
 
 try-documents: $(READERS)/.stamp  ## Office, OpenDocument and EPUB files of other programs, there and back, and 2,000 damaged ones; with LibreOffice and poppler 8 minutes
-	$(READERS)/bin/python -m tests.documents $(DOCUMENTS_ARGS)
-	$(READERS)/bin/python -m tests.fuzz.documents --packages 2000 build/documents/made/*.*
+	$(READERS)/bin/python -m trials.documents $(DOCUMENTS_ARGS)
+	$(READERS)/bin/python -m trials.fuzz.documents --packages 2000 build/documents/made/*.*
 
 try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate, DeepL, Google and Triton against real servers, 2 minutes; CLIENTS_ARGS='--examples 10000' for long
-	$(BIN)/python -m tests.clients --python $(CLIENTS)/bin/python $(CLIENTS_ARGS)
+	$(BIN)/python -m trials.clients --python $(CLIENTS)/bin/python $(CLIENTS_ARGS)
 
 try-console: $(BROWSER)/.stamp  ## The console in Chromium (apt install chromium): tests and, in build/console, its pictures; 2 minutes
 	$(BROWSER)/bin/python -m pytest -q tests/browser $(PYTEST_ARGS)
@@ -114,13 +114,13 @@ test-gpu-counted: $(GPU)/.stamp build/gpu-models/en-de/manifest.json  ## The eng
 		$(GPU)/bin/python -m pytest tests/gpu_counted tests/gpu -k "not translations and not tokens" $(PYTEST_ARGS)
 
 bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices
-	$(BIN)/python tests/bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
+	$(BIN)/python bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
 
 bench-gpu: setup-dev  ## All figures of a GPU, where there is one: tests, tokens a second, kernels, the race
-	$(BIN)/python tests/bench/bench_gpu.py $(BENCH_ARGS)
+	$(BIN)/python bench/bench_gpu.py $(BENCH_ARGS)
 
 capacity: setup-dev  ## What the included English-German model carries on this machine, into docs/capacity.md: 12 minutes
-	$(BIN)/python tests/bench/bench_capacity.py --write docs/capacity.md $(CAPACITY_ARGS)
+	$(BIN)/python bench/bench_capacity.py --write docs/capacity.md $(CAPACITY_ARGS)
 
 protos: setup-dev  ## Generate the code of the contracts in protos/ again
 	$(BIN)/python -m protos.generate

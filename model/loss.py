@@ -7,7 +7,7 @@ from torch import Tensor
 
 from model.config import PAD_ID
 
-CHUNK_ROWS = 256  # x 8,000 words: a few megabytes at a time instead of all logits (tests/bench/bench_training.py)
+CHUNK_ROWS = 256  # x 8,000 words: a few megabytes at a time instead of all logits (bench/bench_training.py)
 
 
 class Loss(NamedTuple):

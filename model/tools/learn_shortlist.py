@@ -35,7 +35,7 @@ from model.tokenizer import SupportsTokens, load_tokenizer
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(stderr=True)
 
-# en-de keeps its BLEU with 100 always allowed as with 1,000 (tests/bench/score_dev_sets.py --shortlist).
+# en-de keeps its BLEU with 100 always allowed as with 1,000 (bench/score_dev_sets.py --shortlist).
 CANDIDATES, ALWAYS = 20, 100
 HELD_OUT = 10  # one sentence pair in so many
 ITERATIONS = 5  # of EM, as fast_align (Dyer et al. 2013) does by default

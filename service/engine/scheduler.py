@@ -36,7 +36,7 @@ class SchedulerConfig:
 
 
 # Where nothing else is said.  A GPU's step costs launches more than rows, so rows come by the thousand; measure them
-# with tests/bench/bench_gpu.py.
+# with bench/bench_gpu.py.
 GPU_BUDGETS = SchedulerConfig(
     max_rows=1_024,
     max_source_tokens=65_536,

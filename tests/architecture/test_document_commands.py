@@ -199,6 +199,7 @@ def test_every_promise_of_security_names_its_tests():
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_file_that_a_document_names_exists(document):
     words = " ".join(spans(document.read_text(encoding="utf-8"))).split()
-    named = [word for word in words if re.fullmatch(r"(service|model|export|protos|tests|deploy)/[\w./-]+", word)]
+    tops = "service|model|export|protos|tests|bench|trials|deploy"
+    named = [word for word in words if re.fullmatch(rf"({tops})/[\w./-]+", word)]
 
     assert [name for name in named if not (ROOT / name).exists()] == []

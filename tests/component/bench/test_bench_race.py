@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from bench.race.dragoman import EngineSetting, OurSide
+from bench.race.peer_ctranslate2 import PeerSetting, TheirSide
+from bench.race.regimes import Streaming, closed, one_at_a_time
+from bench.race.text import Sentence, batches
 from model.bundle import Bundle
 from service.engine.job import SearchParams
-from tests.bench.race.dragoman import EngineSetting, OurSide
-from tests.bench.race.peer_ctranslate2 import PeerSetting, TheirSide
-from tests.bench.race.regimes import Streaming, closed, one_at_a_time
-from tests.bench.race.text import Sentence, batches
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
 
@@ -57,7 +57,7 @@ def streamed(server: Streaming, sentences: Sequence[Sentence]) -> list[int]:
 
 @pytest.mark.parametrize("num_engines", [1, 2])
 def test_both_sides_give_the_same_answers(ours, theirs, sentences, num_engines, monkeypatch):
-    monkeypatch.setattr("tests.bench.race.regimes.REST_S", 0.0)
+    monkeypatch.setattr("bench.race.regimes.REST_S", 0.0)
     with (
         closing(ours.open(EngineSetting(engines=num_engines, max_rows=6))) as our_engine,
         closing(theirs.open(SETTING)) as their_engine,

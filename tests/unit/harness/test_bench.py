@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from bench.race.regimes import climb
+from bench.race.shapes import BIAS, base_shape, opus_shape
 from export.linear import State
 from export.verify import reference_model
 from model.config import Activation, ModelConfig
-from tests.bench.race.regimes import climb
-from tests.bench.race.shapes import BIAS, base_shape, opus_shape
 from tests.fakes.tiny_model import padded, random_sentences, state_of, tiny_config, tiny_model
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.docs_run.pages import DOCUMENTS, ROOT, Step, steps_in
-from tests.docs_run.rules import LEFT_OUT, REPLACED
+from trials.docs_run.pages import DOCUMENTS, ROOT, Step, steps_in
+from trials.docs_run.rules import LEFT_OUT, REPLACED
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not in a checkout")
 

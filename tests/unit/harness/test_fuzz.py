@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.fuzz.__main__ import FLAT_BYTES_PER_MESSAGE, facts
+from trials.fuzz.__main__ import FLAT_BYTES_PER_MESSAGE, facts
 
 GOOD: dict[str, Any] = {
     "is_alive": True,

@@ -1,11 +1,11 @@
-"""What `python -m tests.monitoring` holds against the dashboard."""
+"""What `python -m trials.monitoring` holds against the dashboard."""
 
 import numpy as np
 import pytest
 
-from tests.monitoring import expressions
-from tests.monitoring.expressions import Panel, Target, failures
-from tests.monitoring.prometheus import Series
+from trials.monitoring import expressions
+from trials.monitoring.expressions import Panel, Target, failures
+from trials.monitoring.prometheus import Series
 
 
 @pytest.fixture(autouse=True)

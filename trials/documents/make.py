@@ -1,0 +1,278 @@
+"""Documents as programs write them, of our own words: with the libraries that read them again, and by LibreOffice.
+
+    python -m trials.documents.make DIRECTORY    # with LibreOffice where there is one
+
+Each is small and has what its format is known for: runs that were cut, notes, text boxes, fields, formulas, tables.
+"""
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import docx
+import openpyxl
+import pptx
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+from odf import dc, draw, style, table, teletype, text
+from odf.opendocument import OpenDocumentPresentation, OpenDocumentSpreadsheet, OpenDocumentText
+from openpyxl.chart import BarChart, Reference
+from openpyxl.comments import Comment
+from openpyxl.worksheet.datavalidation import DataValidation
+from openpyxl.worksheet.table import Table
+from pptx.util import Inches
+
+# A sentence as Word cuts it: a bold word in two runs, marks of the spelling check, revision numbers, an insertion.
+_CUT_SENTENCE = f"""<w:p {nsdecls("w")} w:rsidR="00A1">
+<w:r w:rsidRPr="00B1"><w:t xml:space="preserve">The </w:t></w:r><w:proofErr w:type="spellStart"/>
+<w:r w:rsidR="00B2"><w:rPr><w:b/><w:lang w:val="en-US"/></w:rPr><w:t>gar</w:t></w:r>
+<w:r w:rsidR="00B3"><w:rPr><w:b/><w:noProof/></w:rPr><w:t>dener</w:t></w:r><w:proofErr w:type="spellEnd"/>
+<w:r><w:t xml:space="preserve"> waters </w:t></w:r><w:bookmarkStart w:id="7" w:name="roses"/>
+<w:ins w:id="8" w:author="A" w:date="2026-01-01T00:00:00Z"><w:r><w:t xml:space="preserve">the </w:t></w:r></w:ins>
+<w:r w:rsidR="00B4"><w:t>ro</w:t></w:r><w:r w:rsidR="00B5"><w:rPr><w:lang w:val="en-GB"/></w:rPr><w:t>ses</w:t></w:r>
+<w:bookmarkEnd w:id="7"/><w:del w:id="9" w:author="A" w:date="2026-01-01T00:00:00Z">
+<w:r><w:delText> never</w:delText></w:r></w:del>
+<w:r><w:t xml:space="preserve"> every </w:t></w:r><w:r><w:lastRenderedPageBreak/><w:t>morning.</w:t></w:r></w:p>"""
+
+_FIELDS = f"""<w:p {nsdecls("w")}><w:r><w:t xml:space="preserve">The shed is on page </w:t></w:r>
+<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText xml:space="preserve"> PAGEREF roses </w:instrText></w:r>
+<w:r><w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>12</w:t></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>
+<w:r><w:t xml:space="preserve"> of </w:t></w:r><w:r><w:fldChar w:fldCharType="begin"/></w:r>
+<w:r><w:instrText> HYPERLINK "https://example.com/book" </w:instrText></w:r>
+<w:r><w:fldChar w:fldCharType="separate"/></w:r>
+<w:r><w:rPr><w:u w:val="single"/></w:rPr><w:t>the garden book</w:t></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>
+<w:r><w:t>.</w:t></w:r></w:p>"""
+
+_TEXT_BOX = f"""<w:p {nsdecls("w")} xmlns:v="urn:schemas-microsoft-com:vml">
+<w:r><w:t xml:space="preserve">Beside the box </w:t></w:r><w:r><w:pict>
+<v:shape id="box" alt="A box with a note" style="width:100pt;height:40pt"><v:textbox><w:txbxContent>
+<w:p><w:r><w:t>The note in the box.</w:t></w:r></w:p></w:txbxContent></v:textbox></v:shape></w:pict></w:r>
+<w:r><w:t>the cat sleeps.</w:t></w:r></w:p>"""
+
+
+def word() -> bytes:
+    """A document with headings, lists, a table, header and footer, a comment, cut runs, fields, a box, code."""
+    document = docx.Document()
+    document.core_properties.title, document.core_properties.language = "The garden", "en-US"
+    document.add_heading("The garden in spring", 1)
+    body = document.element.body
+    paragraph = document.add_paragraph("Read ")
+    paragraph.add_run("the whole ").italic = True
+    link = paragraph.add_run("book")
+    link.bold = link.italic = True
+    paragraph.add_run(" before you ask.")
+    document.add_comment(paragraph.runs, "Who wrote this sentence?", author="A")
+    for xml in (_CUT_SENTENCE, _FIELDS, _TEXT_BOX):
+        body.insert(len(body) - 1, parse_xml(xml))
+    code = document.add_paragraph("Open ")
+    code.add_run("garden.ini").font.name = "Courier New"
+    code.add_run(" and change the colour.\nIt is on the next line.\tAnd here is a tab.")
+    hidden = document.add_paragraph().add_run("Nobody sees this sentence.")
+    hidden.font.hidden = True
+    for item in ("Water the roses.", "Feed the birds & the cat."):
+        document.add_paragraph(item, style="List Bullet")
+    grid = document.add_table(2, 3)
+    for place, words in enumerate(("Plant", "Price", "12.50", "The red rose", "3", "Tall")):
+        grid.cell(place // 3, place % 3).text = words
+    section = document.sections[0]
+    section.header.paragraphs[0].text = "A book about gardens"
+    section.footer.paragraphs[0].text = "Printed in the village"
+    return _saved(document)
+
+
+def slides() -> bytes:
+    """A presentation with a title, points in two formats, a table, notes, an alternative text."""
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
+    slide.shapes.title.text = "Why we need bees"
+    frame = slide.placeholders[1].text_frame
+    frame.text = "Bees visit the flowers."
+    paragraph = frame.add_paragraph()
+    for words, is_bold in (("Without ", False), ("be", True), ("es", True), (" there are no apples.", False)):
+        run = paragraph.add_run()
+        run.text, run.font.bold = words, is_bold
+    frame.add_paragraph().text = "The first line\vand the second line"
+    grid = slide.shapes.add_table(2, 2, Inches(1), Inches(4), Inches(6), Inches(1)).table
+    for place, words in enumerate(("Month", "Honey", "In May", "12 kg")):
+        grid.cell(place // 2, place % 2).text = words
+    box = slide.shapes.add_textbox(Inches(1), Inches(6), Inches(3), Inches(0.5))
+    box.text_frame.text = "Ask the old beekeeper."
+    box._element.nvSpPr.cNvPr.set("descr", "A picture of a bee")
+    slide.notes_slide.notes_text_frame.text = "Tell them about the winter."
+    return _saved(presentation)
+
+
+def workbook() -> bytes:
+    """A workbook with texts, numbers, formulas that know texts, a table, a chart, a note, rich and inline text."""
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "Stock"
+    rows = [("Plant", "State", "Pieces"), ("The red rose", "Yes", 3), ("The white rose", "No", 4), ("A tree", "Yes", 5)]
+    for row in rows:
+        sheet.append(row)
+    sheet["E1"], sheet["E2"] = "How many are there?", '=COUNTIF(B2:B4,"Yes")+SUM(C2:C4)'
+    sheet["E3"] = "Two lines:\nthe second one."
+    sheet["E1"].comment = Comment("Count them again.", "A")
+    sheet.add_table(Table(displayName="Plants", ref="A1:C4"))
+    rule = DataValidation(type="list", formula1='"Yes,No"', promptTitle="The state", prompt="Choose one of the two.")
+    rule.add("B2:B4")
+    sheet.add_data_validation(rule)
+    chart = BarChart()
+    chart.title = "Plants in the garden"
+    chart.add_data(Reference(sheet, min_col=3, min_row=1, max_row=4), titles_from_data=True)
+    sheet.add_chart(chart, "G2")
+    sheet.oddHeader.center.text = "The stock of the garden"
+    return _saved(book)
+
+
+def odf_text() -> bytes:
+    """A text with spans, a note, a link, a list."""
+    document = OpenDocumentText()
+    bold = style.Style(name="T1", family="text")
+    bold.addElement(style.TextProperties(fontweight="bold"))
+    document.automaticstyles.addElement(bold)
+    document.meta.addElement(dc.Title(text="The garden"))
+    document.text.addElement(text.H(outlinelevel=1, text="The garden in spring"))
+    paragraph = text.P(text="The ")
+    paragraph.addElement(text.Span(stylename=bold, text="gar"))
+    paragraph.addElement(text.Span(stylename=bold, text="dener"))
+    paragraph.addText(" waters the roses")
+    note = text.Note(noteclass="footnote", id="n1")
+    note.addElement(text.NoteCitation(text="1"))
+    body = text.NoteBody()
+    body.addElement(text.P(text="They are red."))
+    note.addElement(body)
+    paragraph.addElement(note)
+    paragraph.addText(" every morning.")
+    document.text.addElement(paragraph)
+    linked = text.P(text="Read ")
+    linked.addElement(text.A(href="https://example.com", text="the garden book"))
+    teletype.addTextToElement(linked, "  first.\tThen ask.")
+    document.text.addElement(linked)
+    return _saved(document)
+
+
+def odf_slides() -> bytes:
+    """A presentation with one box."""
+    document = OpenDocumentPresentation()
+    layout = style.PageLayout(name="L")
+    document.automaticstyles.addElement(layout)
+    master = style.MasterPage(name="M", pagelayoutname=layout)
+    document.masterstyles.addElement(master)
+    page = draw.Page(masterpagename=master, name="first")
+    frame = draw.Frame(width="10cm", height="3cm", x="1cm", y="1cm")
+    box = draw.TextBox()
+    box.addElement(text.P(text="Bees visit the flowers."))
+    frame.addElement(box)
+    page.addElement(frame)
+    document.presentation.addElement(page)
+    return _saved(document)
+
+
+def odf_sheet() -> bytes:
+    """A sheet with texts and a number."""
+    document = OpenDocumentSpreadsheet()
+    sheet = table.Table(name="Stock")
+    for words, number in (("The red rose", 3), ("The white rose", 4)):
+        row = table.TableRow()
+        cell = table.TableCell(valuetype="string")
+        cell.addElement(text.P(text=words))
+        row.addElement(cell)
+        value = table.TableCell(valuetype="float", value=number)
+        value.addElement(text.P(text=f"{number} pieces"))
+        row.addElement(value)
+        sheet.addElement(row)
+    document.spreadsheet.addElement(sheet)
+    return _saved(document)
+
+
+_CONTAINER = """<?xml version="1.0"?>
+<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
+<rootfile full-path="OPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
+_BOOK = """<?xml version="1.0"?>
+<package version="3.0" xmlns="http://www.idpf.org/2007/opf" unique-identifier="i">
+<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:identifier id="i">x</dc:identifier>
+<dc:title>The garden</dc:title><dc:language>en</dc:language></metadata>
+<manifest><item id="c" href="one.xhtml" media-type="application/xhtml+xml"/>
+<item id="n" href="nav.xhtml" properties="nav" media-type="application/xhtml+xml"/></manifest>
+<spine><itemref idref="c"/></spine></package>"""
+_PAGE = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE html>
+<html xmlns="http://www.w3.org/1999/xhtml" lang="en"><head><title>One</title></head><body><h1>In spring</h1>
+<p>The <b>gardener</b> waters the roses.</p><pre>ls</pre></body></html>"""
+_CONTENTS = """<?xml version="1.0" encoding="utf-8"?>
+<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops" lang="en"><head>
+<title>Contents</title></head><body><nav epub:type="toc"><ol><li><a href="one.xhtml">In spring</a></li></ol></nav>
+</body></html>"""
+
+
+def book() -> bytes:
+    """An EPUB of one chapter, as the specification has it."""
+    written = io.BytesIO()
+    parts = {
+        "META-INF/container.xml": _CONTAINER,
+        "OPS/book.opf": _BOOK,
+        "OPS/one.xhtml": _PAGE,
+        "OPS/nav.xhtml": _CONTENTS,
+    }
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/epub+zip", zipfile.ZIP_STORED)
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return written.getvalue()
+
+
+MAKERS = {
+    "word.docx": word,
+    "slides.pptx": slides,
+    "workbook.xlsx": workbook,
+    "text.odt": odf_text,
+    "slides.odp": odf_slides,
+    "sheet.ods": odf_sheet,
+    "book.epub": book,
+}
+_CONVERSIONS = {  # what LibreOffice makes of which files
+    "word.docx": ("odt", "docx", "epub", "ott", "dotx", "docm"),
+    "slides.pptx": ("odp", "pptx", "otp", "potx", "ppsx"),
+    "workbook.xlsx": ("ods", "xlsx", "ots", "xltx"),
+    "text.odt": ("docx", "epub", "odt"),
+    "sheet.ods": ("xlsx", "ods"),
+    "slides.odp": ("pptx", "odp"),
+}
+
+
+def make(directory: Path, office: str | None) -> list[Path]:
+    """Write all documents, and what LibreOffice makes of them; return the files."""
+    files = []
+    for name, maker in MAKERS.items():
+        (directory / name).write_bytes(maker())
+        files.append(directory / name)
+        if office:
+            converted = directory / f"by-libreoffice-{name.replace('.', '-')}"
+            files += [convert(office, directory / name, suffix, converted) for suffix in _CONVERSIONS.get(name, ())]
+    return files
+
+
+def convert(office: str, file: Path, suffix: str, directory: Path) -> Path:
+    """Have LibreOffice write a file in another format, and return the new one."""
+    command = [
+        office,
+        "--headless",
+        f"-env:UserInstallation=file://{directory.parent.absolute()}/profile",
+        "--convert-to",
+        suffix,
+    ]
+    subprocess.run([*command, "--outdir", directory, file], check=True, capture_output=True, timeout=120)
+    return directory / f"{file.stem}.{suffix}"
+
+
+def _saved(document) -> bytes:
+    written = io.BytesIO()
+    (document.save if hasattr(document, "save") else document.write)(written)
+    return written.getvalue()
+
+
+if __name__ == "__main__":
+    print(*make(Path(sys.argv[1]), "soffice"), sep="\n")

@@ -1,0 +1,148 @@
+"""`python -m trials.fuzz.documents`: damaged packages, read, translated and written: none crashes or hangs the reader.
+
+    python -m trials.fuzz.documents --packages 2000 --seed 1 [FILE ...]
+
+Held of each: it is refused with one line, or written again as a package whose parts are all there and, where they were
+read, well-formed XML with the same texts; it takes at most 10 s, and the process at most 512 MiB.  Packages of our own
+are damaged, and files that are named: bytes of the archive, or what is in a part, such as tags lost, doubled and moved.
+"""
+
+import argparse
+import faulthandler
+import io
+import json
+import random
+import resource
+import sys
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+from service.documents.formats import format_of, read_file
+from service.documents.package import require_plain_xml
+from tests.fakes.packages import CUT_SENTENCE, open_text, packed, sheet_part, word
+from tests.fakes.shouting import shouted_file
+
+SECONDS, MEBIBYTES = 10, 512
+_LONGEST = 100_000  # characters of a part that is damaged further
+_BOX = "<w:p><w:r><w:t>Beside </w:t><w:pict><w:p><w:r><w:t>in the box</w:t></w:r></w:p></w:pict></w:r></w:p>"
+_SHEET = sheet_part("sst", "<si><t>A rose</t></si><si><r><rPr><b/></rPr><t>Rich</t></r><r><t> text</t></r></si>")
+_PAGE = "<html lang='en'><body><p>The <b>cat</b></p><pre>ls</pre></body></html>"
+_SPACE = "<text:p>A <text:span>cat</text:span><text:s text:c='3'/><text:note><text:p>One</text:p></text:note></text:p>"
+SEEDS = {
+    "a.docx": word(CUT_SENTENCE + _BOX),
+    "a.xlsx": packed({"[Content_Types].xml": "<T/>", "xl/sharedStrings.xml": _SHEET}),
+    "a.odt": open_text(_SPACE),
+    "a.epub": packed({"META-INF/container.xml": "<c/>", "a/one.xhtml": _PAGE}),
+}
+_TAGS = (
+    "<w:p>",
+    "</w:p>",
+    "<w:r/>",
+    "<!--",
+    "]]>",
+    "<![CDATA[",
+    "&#0;",
+    "&lt;",
+    "<a:t>x</a:t>",
+    '<x a="',
+    "\x00",
+    "\ud7ff",
+)
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """A package with something wrong."""
+    return rng.choice((_bytes_changed, _part_changed, _part_changed, _part_changed))(content, rng)
+
+
+def _bytes_changed(content: bytes, rng: random.Random) -> bytes:
+    data = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 8, 64))):
+        at = rng.randrange(len(data))
+        data[at] = rng.randrange(256)
+    cut = rng.random()
+    if cut < 0.1:
+        return bytes(data[: rng.randrange(len(data))])
+    if cut < 0.2:
+        begin = rng.randrange(len(data))
+        return bytes(data[:begin] + data[rng.randrange(len(data)) :])
+    return bytes(data)
+
+
+def _part_changed(content: bytes, rng: random.Random) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    name = rng.choice(list(parts))
+    text = parts[name].decode("utf-8", "replace")
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        pieces = [piece for piece in text.replace("<", "\n<").replace(">", ">\n").split("\n") if piece]
+        if not pieces or len(text) > _LONGEST:
+            break
+        at, other = rng.randrange(len(pieces)), rng.randrange(len(pieces))
+        match rng.randrange(5):
+            case 0:
+                del pieces[at]
+            case 1:
+                pieces.insert(other, pieces[at])
+            case 2:
+                pieces[at], pieces[other] = pieces[other], pieces[at]
+            case 3:
+                pieces.insert(at, rng.choice(_TAGS))
+            case 4:
+                pieces[at] = pieces[at][:_LONGEST] * rng.choice((2, 50))
+        text = "".join(pieces)
+    return packed({**parts, name: text.encode("utf-8", "replace")})
+
+
+def outcome(name: str, content: bytes) -> str:
+    """What became of a package; raises AssertionError, or whatever a mistake of ours raises."""
+    document_format = format_of(Path(name))
+    try:
+        draft = read_file(content, document_format, "de")
+    except ValueError as error:
+        return "refused" if len(str(error).splitlines()) == 1 else f"refused with several lines: {error}"
+    texts = [unit.text for unit in draft.units]
+    written = shouted_file(draft)
+    with zipfile.ZipFile(io.BytesIO(written)) as archive:  # parts that nobody reads may be as damaged as they were
+        for part, reader in draft.parts.items():
+            if reader.units and not part.endswith("html"):
+                require_plain_xml(archive.read(part).decode(), part, allows_type=True)
+    again = read_file(written, document_format, "de")
+    assert [unit.text.upper().split() for unit in again.units] == [text.upper().split() for text in texts]
+    return "written" if texts else "without texts"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packages", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("files", nargs="*", type=Path, help="more packages to damage")
+    options = parser.parse_args()
+    seeds = {**SEEDS, **{str(file): file.read_bytes() for file in options.files}}
+    outcomes, slowest = Counter[str](), (0.0, "")
+    for number in range(options.packages):
+        rng = random.Random(options.seed * 1_000_000 + number)
+        name = rng.choice(list(seeds))
+        content = damaged(seeds[name], rng)
+        faulthandler.dump_traceback_later(SECONDS, exit=True)  # a hang ends with where it is
+        began = time.monotonic()
+        try:
+            outcomes[outcome(name, content)] += 1
+        except Exception:
+            Path("build").mkdir(exist_ok=True)
+            Path(f"build/damaged{Path(name).suffix}").write_bytes(content)
+            print(f"number {number} of seed {options.seed}, {name}: kept in build/", file=sys.stderr)
+            raise
+        faulthandler.cancel_dump_traceback_later()
+        slowest = max(slowest, (time.monotonic() - began, f"{name} {number}"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures = {"outcomes": outcomes, "slowest_s": round(slowest[0], 3), "slowest": slowest[1], "peak_mib": round(peak)}
+    is_good = peak <= MEBIBYTES and outcomes.keys() <= {"refused", "written", "without texts"}
+    print(json.dumps({**figures, "ok": is_good}))
+    return int(not is_good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
