@@ -6,18 +6,16 @@ Knows the directory and the process that fills it; what lies there is known to `
 import asyncio
 import fcntl
 import os
-import pickle
 import re
 import secrets
 import shutil
-import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from service.engine.process import environment
 from service.engine.spec import EngineSpec
-from service.parent_process import bound
+from service.processes.apart import run_apart
 from service.telemetry.logs import get_logger
 
 _NAME = re.compile(r"dragoman-weights-(\d{1,10})-[0-9a-f]{16}")  # with the process id of the server that has made it
@@ -45,8 +43,8 @@ class PackedWeights:
             self._directory.mkdir(mode=0o700)
             _in_use[self._directory] = _locked(self._directory)
             async with asyncio.timeout(timeout_s):
-                await _run(self.spec)
-        except (OSError, RuntimeError) as error:  # a TimeoutError is an OSError
+                await run_apart(partial(_write, self.spec), niceness=0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engines go on without
             reason = f"weights are not shared between engines: {type(error).__name__}: {error}"
             get_logger().warning("engine_warning", reason=reason)
             self._empty()
@@ -67,30 +65,11 @@ class PackedWeights:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-async def _run(spec: EngineSpec) -> None:
-    """Have a process write the weights.
+def _write(spec: EngineSpec) -> None:
+    """Write the weights; the server itself never loads what does that."""
+    from service.engine.cpu.native.pack import write_shared  # noqa: PLC0415
 
-    Raises:
-        OSError: there can be no process.
-        RuntimeError: it failed; the message says why.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", bound("from service.engine.cpu.native.pack import main; main()")),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment(),
-    )
-    try:
-        _, said = await process.communicate(pickle.dumps(spec))
-    except BaseException:
-        with suppress(ProcessLookupError):  # it has ended a moment ago; a cancellation must stay one
-            process.kill()
-        await process.wait()
-        raise
-    if process.returncode != 0:
-        last_line = said.decode(errors="replace").strip().rpartition("\n")[2]
-        raise RuntimeError(last_line or f"exit status {process.returncode}")
+    write_shared(spec)
 
 
 def _locked(directory: Path) -> int | None:

@@ -22,7 +22,7 @@ from service.documents.report import Line
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
 from service.http.warnings import KindOfWarning, by_kind
-from service.processes.apart import run_apart
+from service.processes.apart import BEHIND_ALL, run_apart
 from service.records import Translation, TranslationRequest
 from service.registry.model_info import index_of
 from service.translation.routing import Router
@@ -196,7 +196,9 @@ def _format(file: File, max_text_bytes: int) -> DocumentFormat:
 async def _done(work: "partial[_Result]", file: File) -> _Result:
     """Return the result of work on a file; that on a large one is done apart, where no other caller notices it."""
     try:
-        return await (asyncio.to_thread(work) if len(file.content) < _LARGE else run_apart(work))
+        if len(file.content) < _LARGE:
+            return await asyncio.to_thread(work)
+        return await run_apart(work, niceness=BEHIND_ALL)
     except ValueError as error:
         raise InvalidInput(f"file: {error}", field="file") from error
 

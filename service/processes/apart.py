@@ -1,7 +1,4 @@
-"""A call of a pure function in a process of its own, behind all others: heavy work on what strangers have sent.
-
-Its time, its memory and its crashes are not those of the process that serves.
-"""
+"""A call of a function in a process of its own: its time, its memory and its crashes are not those of the server."""
 
 import asyncio
 import os
@@ -16,22 +13,27 @@ from service.errors import Unavailable
 
 _Result = TypeVar("_Result")
 
-_NICENESS = 10
+BEHIND_ALL = 10  # niceness of heavy work on what strangers have sent
 _KILLED_FIRST = 1_000  # where memory is short: nobody but the caller loses anything
 _COMMAND = (sys.executable, "-P", "-c", "from service.processes.apart import main; main()")
 
 
-async def run_apart(work: "partial[_Result]") -> _Result:
+async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
     """Return what a function of a module returns for its arguments; all three can be pickled.
 
+    Args:
+        niceness: how far the process is behind this one.
+
     Raises:
-        Unavailable: the process has ended before the function did, as where memory is short.
+        Unavailable: there can be no process, or it has ended before the function did, as where memory is short.
         Exception: whatever the function raises.
     """
     call = await asyncio.to_thread(pickle.dumps, work, pickle.HIGHEST_PROTOCOL)
     pipe = asyncio.subprocess.PIPE
     try:
-        process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=pipe, stdout=pipe, env=environment())
+        process = await asyncio.create_subprocess_exec(
+            *_COMMAND, str(niceness), stdin=pipe, stdout=pipe, env=environment()
+        )
     except OSError as error:  # no descriptors, processes or memory left
         raise Unavailable(f"no process could be made: {error}") from error
     try:
@@ -39,6 +41,7 @@ async def run_apart(work: "partial[_Result]") -> _Result:
     finally:
         with suppress(ProcessLookupError):  # it has ended, mostly
             process.kill()
+        await process.wait()
     if not answer:
         raise Unavailable("the process that did the work has ended before it was done: is there enough memory?")
     result, raised = await asyncio.to_thread(pickle.loads, answer)
@@ -51,7 +54,7 @@ def main() -> None:
     """Do what standard input says, and write the result and what was raised to standard output."""
     bind_to_parent()
     offer_to_be_killed(_KILLED_FIRST)
-    os.nice(_NICENESS)
+    os.nice(int(sys.argv[1]))
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(2, 1)  # nothing else belongs there
         work = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that has started this one

@@ -95,29 +95,3 @@ async def test_a_failure_is_logged_once_and_leaves_a_directory_whose_name_nobody
     assert "weights are not shared between engines" in line["reason"]
     assert reason in line["reason"]
     assert list(directory_of(packed).iterdir()) == []
-
-
-async def test_cancelling_is_no_failure_to_prepare_also_when_the_process_has_just_ended(monkeypatch):
-    begun = asyncio.Event()
-
-    class Ended:
-        async def communicate(self, _: bytes) -> None:
-            begun.set()
-            await asyncio.Event().wait()
-
-        def kill(self) -> None:
-            raise ProcessLookupError
-
-        async def wait(self) -> None:
-            pass
-
-    async def start(*_: object, **__: object) -> Ended:
-        return Ended()
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    preparing = asyncio.create_task(PackedWeights(SPEC).prepare(60.0))
-    await begun.wait()
-    preparing.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await preparing

@@ -1,6 +1,6 @@
 """Writes the weights of a bundle's graphs as `model.cpp` reads them: each once, packed for products, in one file.
 
-All engines of a model map that file, which `service/engines/packed_weights.py` has `main` write before they start.
+All engines of a model map that file, which `service/engines/packed_weights.py` has written before they start.
 Sums run over zeros where a width is no multiple of 16, which changes nothing.
 
 Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, V tokens.
@@ -8,9 +8,7 @@ Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, 
 
 import hashlib
 import os
-import pickle
 import struct
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,16 +40,12 @@ _TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 7: np.int64, 10: np.float16}  
 _NOTHING = np.zeros(0, np.float32)
 
 
-def main() -> None:
-    """Write the packed weights of the spec on standard input, in a process of its own."""
-    spec: EngineSpec = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
+def write_shared(spec: EngineSpec) -> None:
+    """Write the packed weights that all engines of this spec map; raises as `write_packed`."""
     assert spec.prepared_dir is not None
-    try:
-        bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-        with (spec.prepared_dir / PACKED_NAME).open("xb+") as out:
-            write_packed(bundle, spec.precision, out, weight_levels())
-    except Exception as error:  # noqa: BLE001 - whatever it is, the core logs it
-        sys.exit(f"{type(error).__name__}: {error}")
+    bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
+    with (spec.prepared_dir / PACKED_NAME).open("xb+") as out:
+        write_packed(bundle, spec.precision, out, weight_levels())
 
 
 def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, weight_levels: int) -> None:
