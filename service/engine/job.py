@@ -80,6 +80,7 @@ class Job(NamedTuple):
     prefix_ids: tuple[int, ...] = ()  # every hypothesis begins with them
     scored_ids: tuple[int, ...] | None = None  # a translation, without end-of-sentence, to score; None: search for one
     shows_heads: bool = False  # of a translation to score: whether the attention weights of all heads are wanted
+    is_batch: bool = False  # whether it leaves most of an engine to interactive work, while there is any
 
     @property
     def num_tokens(self) -> int:

@@ -184,6 +184,7 @@ class Dispatcher:
             prefix_ids=tuple(prefix_ids),
             scored_ids=None if scored_ids is None else tuple(scored_ids),
             shows_heads=shows_heads,
+            is_batch=priority is Priority.BATCH,
         )
         pending = Pending(job, caller, priority, now, future=loop.create_future(), call=call)
         if refusal := self._refusal():

@@ -74,7 +74,7 @@ class StepTime:
     def __init__(self) -> None:
         self._long = _Means(_SHAPE_MEMORY_S)
         self._short = _Means(_SCALE_MEMORY_S)
-        self._growth = 0.0
+        self.growth: float | None = None  # None: no spread of rows was seen so far
 
     def worked(self, num_steps: int, rows: int, busy_s: float) -> None:
         """Learn from an engine's report.
@@ -97,8 +97,9 @@ class StepTime:
         """Seconds of a step with so many rows; 0 before enough work was measured."""
         if self._long.weight_s < _ENOUGH_S:
             return 0.0
-        scale = self._short.step_s / (1.0 + self._growth * self._short.rows)
-        return scale * (1.0 + self._growth * rows)
+        growth = self.growth or 0.0
+        scale = self._short.step_s / (1.0 + growth * self._short.rows)
+        return scale * (1.0 + growth * rows)
 
     def _learn_growth(self) -> None:
         long = self._long
@@ -107,7 +108,7 @@ class StepTime:
             return
         per_row_s = max(0.0, (long.rows_step_s - long.rows * long.step_s) / variance)
         fixed_s = long.step_s - per_row_s * long.rows
-        self._growth = min(_STEEPEST, per_row_s / fixed_s) if fixed_s > 0.0 else _STEEPEST
+        self.growth = min(_STEEPEST, per_row_s / fixed_s) if fixed_s > 0.0 else _STEEPEST
 
 
 class CostModel:
@@ -119,7 +120,7 @@ class CostModel:
         self.step_s = Average()  # of a decoder step, as a running sentence sees it
         self.row_cost = Average()  # row-steps of a sentence for each of its rows, its part of the encoder's included
         self.rate: float | None = None  # row-steps per second of one engine that has enough to do
-        self._step_time = StepTime()
+        self.step_time = StepTime()
 
     def cost(self, source_tokens: int, params: SearchParams) -> float:
         """Row-steps of a sentence."""
@@ -130,7 +131,7 @@ class CostModel:
         """Seconds that most such sentences take once they run in an engine with so many rows."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
-        step_s = self._step_time.at(rows) or self.step_s.mean
+        step_s = self.step_time.at(rows) or self.step_s.mean
         ratio = self._ratio.mean + _MOSTLY * self._ratio.deviation
         return (_steps(source_tokens, params, ratio) + _JOINING_STEPS) * step_s
 
@@ -139,7 +140,7 @@ class CostModel:
         if self._ratio.num_values < _ENOUGH:
             return 0.0
         low_step_s = max(0.0, self.step_s.mean - _RARELY * self.step_s.deviation)
-        step_s = min(self._step_time.at(rows) or low_step_s, self.step_s.mean)
+        step_s = min(self.step_time.at(rows) or low_step_s, self.step_s.mean)
         ratio = max(0.0, self._ratio.mean - _RARELY * self._ratio.deviation)
         return _steps(source_tokens, params, ratio) * step_s
 
@@ -160,7 +161,7 @@ class CostModel:
     def reported(self, stats: StepStats) -> None:
         """Learn from an engine's report; about the rate only if the engine had as much to do as it can hold."""
         busy_s = stats.busy_s - sum(stats.score_s)  # what is scored takes no steps
-        self._step_time.worked(stats.loop_steps, stats.rows, busy_s)
+        self.step_time.worked(stats.loop_steps, stats.rows, busy_s)
         if not stats.waiting_jobs or busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
             return
         # Encoding comes in lumps: each decoder step counts with the share of it that sentences have on average.

@@ -115,9 +115,15 @@ class FairQueue(Generic[Item]):
         self._aging.pop(entry.number, None)
         return True
 
-    def peek(self, now: float) -> Entry[Item] | None:
-        """Return the entry whose turn it is and leave it where it is."""
+    def peek(self, now: float, *, may_be_batch: bool = True) -> Entry[Item] | None:
+        """Return the entry whose turn it is and leave it where it is.
+
+        Args:
+            may_be_batch: whether there is room for batch work, too.
+        """
         self._promote(now)
+        if not may_be_batch:
+            return self._interactive.first(self.typical_cost)
         if self._aged_credit > 0.0 and self._aged.num_entries:
             return self._aged.first(self.typical_cost)
         lines = next((lines for lines in self._classes if lines.num_entries), None)

@@ -7,12 +7,17 @@ are, and knows neither processes nor futures, so that a simulation can drive it.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from service.call import Caller
 from service.engine.job import SMALLEST_WIDTH, Job, SearchParams
 from service.queue.cost_model import CostModel
 from service.queue.fair_queue import Entry, FairQueue
 from service.records import Priority
+
+# Batch work may make a step this much longer than it is for interactive sentences alone: each of these runs in all of
+# an engine's steps, and full batches of a document's sentences made a short text ten times as long (bench_files).
+_SLOWER = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +28,7 @@ class EngineLoad:
     max_source_tokens: int  # each sentence counts with its `Job.source_width`
     jobs: int = 0
     rows: int = 0
+    batch_rows: int = 0  # of these, those of batch work
     source_tokens: int = 0
     work: int = 0  # rows x source tokens: a sentence takes about as many steps as it has source tokens
 
@@ -31,6 +37,7 @@ class EngineLoad:
         rows, tokens = job.params.num_rows, len(job.source_ids)
         self.jobs += sign
         self.rows += sign * rows
+        self.batch_rows += sign * rows * job.is_batch
         self.source_tokens += sign * job.source_width
         self.work += sign * rows * tokens
 
@@ -40,7 +47,7 @@ class EngineLoad:
 
     def clear(self) -> None:
         """Count nothing: the engine has lost its jobs."""
-        self.jobs = self.rows = self.source_tokens = self.work = 0
+        self.jobs = self.rows = self.batch_rows = self.source_tokens = self.work = 0
 
     def has_room(self, job: Job, lookahead_jobs: int) -> bool:
         """Whether the engine may take this job while it holds up to so many such jobs beyond what it can run."""
@@ -49,6 +56,15 @@ class EngineLoad:
             self.rows + rows <= self.max_rows + lookahead_jobs * rows
             and self.source_tokens + tokens <= self.max_source_tokens + lookahead_jobs * tokens
         )
+
+    def gives_way(self, job: Job, fixed_rows: float) -> bool:
+        """Whether a job is batch work and has to wait, because it would slow interactive sentences down too much.
+
+        Args:
+            fixed_rows: how many rows take as long as the part of a step that does not depend on rows.
+        """
+        batch_rows, others = self.batch_rows + job.params.num_rows, self.rows - self.batch_rows
+        return job.is_batch and self.batch_rows > 0 and batch_rows > _SLOWER * (fixed_rows + others)
 
     @property
     def runnable_rows(self) -> int:
@@ -71,13 +87,20 @@ def rows_beside(loads: Sequence[EngineLoad], more: int) -> float:
     return min(sum(load.rows for load in loads) + more, sum(load.runnable_rows for load in loads)) / len(loads)
 
 
-def choose_engine(loads: Sequence[EngineLoad], job: Job, lookahead_jobs: int) -> int | None:
+def choose_engine(loads: Sequence[EngineLoad], job: Job, lookahead_jobs: int, fixed_rows: float = inf) -> int | None:
     """The number of the engine that takes the job: the one with the smallest share of its rows taken, then of work.
+
+    Args:
+        fixed_rows: see `EngineLoad.gives_way`; infinity where no interactive work is about.
 
     Returns:
         None if no engine has room, see `EngineLoad.has_room`.
     """
-    with_room = (number for number, load in enumerate(loads) if load.has_room(job, lookahead_jobs))
+    with_room = (
+        number
+        for number, load in enumerate(loads)
+        if load.has_room(job, lookahead_jobs) and not load.gives_way(job, fixed_rows)
+    )
     return min(
         with_room,
         key=lambda number: (loads[number].rows / loads[number].runnable_rows, loads[number].work),
@@ -92,6 +115,10 @@ _LOOKAHEAD_STEPS = 2.0
 _LOOKAHEAD_S = 0.01
 _MEMORY = 64  # sentences over which an average is taken
 _FIRST_LOOKAHEAD_JOBS = 2  # before anything was measured
+_FIRST_FIXED_ROWS = 32.0  # likewise: four sentences of a usual beam are then half of a step
+# So long after an interactive sentence the next one is expected.  It would find the engines full, and full engines take
+# half a second to get empty.
+_EXPECTED_S = 10.0
 
 
 class JobQueue:
@@ -110,6 +137,7 @@ class JobQueue:
         self._max_lookahead_jobs = max_lookahead_jobs
         self.source_tokens = 0  # of the jobs that wait
         self.typical_tokens = 0.0  # of a sentence: a moving average over what was added
+        self._interactive_at = -inf  # when interactive work last came, or had its turn
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -122,6 +150,8 @@ class JobQueue:
         """Put a job at the end of its caller's line."""
         job = entry.item
         entry.cost = self.cost_model.cost(job.num_tokens, job.params)
+        if not job.is_batch:
+            self._interactive_at = entry.arrived_at
         self._queue.push(entry)
         self._entries[job.id] = entry
         self.source_tokens += len(job.source_ids)
@@ -144,16 +174,22 @@ class JobQueue:
             Each job with the number of the engine that takes it; None: no engine could finish it before its deadline.
         """
         found: list[tuple[Job, int | None]] = []
-        lookahead_jobs = self._lookahead_jobs()
-        while loads and (entry := self._queue.peek(now)) is not None:
+        lookahead_jobs, fixed_rows = self._lookahead_jobs(), self._fixed_rows(now)
+        may_be_batch = True
+        while loads and (entry := self._queue.peek(now, may_be_batch=may_be_batch)) is not None:
             job = entry.item
             if self._is_hopeless(job, loads, now):
                 self.remove(job)
                 found.append((job, None))
                 continue
-            number = choose_engine(loads, job, lookahead_jobs)
+            number = choose_engine(loads, job, lookahead_jobs, fixed_rows)
+            if number is None and choose_engine(loads, job, lookahead_jobs) is not None:
+                may_be_batch = False  # what gives way holds up nobody
+                continue
             if number is None:
                 break
+            if not job.is_batch:
+                self._interactive_at = now
             self._queue.serve(entry)
             self.remove(job)
             loads[number].add(job)
@@ -195,6 +231,15 @@ class JobQueue:
             return min(self._max_lookahead_jobs, _FIRST_LOOKAHEAD_JOBS)
         seconds = max(_LOOKAHEAD_S, _LOOKAHEAD_STEPS * self.cost_model.step_s.mean)
         return min(self._max_lookahead_jobs, max(1, round(seconds * rate / cost)))
+
+    def _fixed_rows(self, now: float) -> float:
+        """See `EngineLoad.gives_way`; infinity while nobody sends interactive work."""
+        if now - self._interactive_at > _EXPECTED_S:
+            return inf
+        growth = self.cost_model.step_time.growth
+        if growth is None:
+            return _FIRST_FIXED_ROWS
+        return 1.0 / growth if growth else inf
 
     def _is_hopeless(self, job: Job, loads: Sequence[EngineLoad], now: float) -> bool:
         """Whether a job that goes to an engine now is too late; never if the engines have nothing else to do."""

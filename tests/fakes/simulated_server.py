@@ -166,7 +166,13 @@ class SimulatedServer:
             if request.permit is not None:
                 request.permit.release()
             return
-        job = Job(id=next(self.ids), source_ids=(5,) * request.source_tokens, params=params, deadline=deadline)
+        job = Job(
+            id=next(self.ids),
+            source_ids=(5,) * request.source_tokens,
+            params=params,
+            deadline=deadline,
+            is_batch=priority is Priority.BATCH,
+        )
         request.steps_left = request.num_steps
         self.requests[job.id] = request
         self.queue.add(Entry(job, caller, priority, now))

@@ -26,8 +26,10 @@ def pool(num_engines: int, rows: int, max_rows: int = 10) -> list[EngineLoad]:
 IDLE, PART, FULL = pool(1, 0), pool(1, 4), pool(1, 10)
 
 
-def job(deadline: float | None = None) -> Job:
-    return Job(id=next(IDS), source_ids=(5,) * 10, params=PARAMS, deadline=deadline)
+def job(deadline: float | None = None, priority: Priority = INTERACTIVE) -> Job:
+    return Job(
+        id=next(IDS), source_ids=(5,) * 10, params=PARAMS, deadline=deadline, is_batch=priority is Priority.BATCH
+    )
 
 
 def new() -> JobQueue:
@@ -43,9 +45,11 @@ def measured() -> JobQueue:
     return queue
 
 
-def add(queue: JobQueue, number: int = 1, caller: Caller = A, priority: Priority = INTERACTIVE) -> None:
+def add(
+    queue: JobQueue, number: int = 1, caller: Caller = A, priority: Priority = INTERACTIVE, at: float = 0.0
+) -> None:
     for _ in range(number):
-        queue.add(Entry(job(), caller, priority, 0.0))
+        queue.add(Entry(job(priority=priority), caller, priority, at))
 
 
 def load_of(num_jobs: int) -> EngineLoad:
@@ -193,6 +197,62 @@ class TestHandOut:
         add(queue, 30)
 
         assert len(queue.hand_out([load_of(10)], now=0.0)) == ahead
+
+
+class TestBatchBesideInteractive:
+    """A document's sentences in an engine of 100 rows, whose step takes as long with 20 rows as twice with none."""
+
+    @pytest.fixture
+    def queue(self) -> JobQueue:
+        queue = measured()
+        for rows in (10, 50, 100) * 30:
+            queue.cost_model.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.02 + 0.001 * rows)))
+        return queue
+
+    @staticmethod
+    def rows_of(queue: JobQueue, load: EngineLoad, now: float) -> tuple[int, int]:
+        """All rows, and those of batch work, once what has its turn is handed out."""
+        queue.hand_out([load], now)
+        return load.rows, load.batch_rows
+
+    def test_batch_work_fills_an_engine_that_nobody_else_uses(self, queue):
+        add(queue, 200, priority=BATCH)
+
+        assert self.rows_of(queue, EngineLoad(100, 16_384), now=0.0)[1] >= 100
+
+    @pytest.mark.parametrize(("num_interactive", "num_batch"), [(1, 10), (10, 15), (60, 40)])
+    def test_batch_work_makes_a_step_at_most_half_as_long_again(self, queue, num_interactive, num_batch):
+        add(queue, 200, priority=BATCH)
+        add(queue, num_interactive, caller=B)
+
+        rows, batch_rows = self.rows_of(queue, EngineLoad(100, 16_384), now=0.0)
+
+        assert rows - batch_rows == num_interactive
+        assert batch_rows == pytest.approx(num_batch, abs=1)
+
+    def test_batch_work_takes_the_whole_engine_again_when_no_interactive_sentence_has_come_for_ten_seconds(self, queue):
+        load = EngineLoad(100, 16_384)
+        add(queue, 200, priority=BATCH)
+        add(queue, 1, caller=B)
+
+        found = [self.rows_of(queue, load, now)[1] >= 100 for now in (0.0, 9.9, 10.1)]
+
+        assert found == [False, False, True]
+
+    def test_a_sentence_of_batch_work_runs_however_long_it_makes_a_step(self, queue):
+        queue.add(Entry(job(priority=BATCH)._replace(params=SearchParams(beam_size=32)), A, BATCH, 0.0))
+        add(queue, 1, caller=B)
+
+        assert self.rows_of(queue, EngineLoad(100, 16_384), now=0.0) == (33, 32)
+
+    def test_batch_work_that_has_waited_long_and_gives_way_holds_up_nobody(self, queue):
+        load = EngineLoad(100, 16_384)
+        add(queue, 200, priority=BATCH)
+        for _ in range(3):  # the aged work has credit once interactive work was served beside it
+            add(queue, 20, caller=B, at=20.0)
+            rows, batch_rows = self.rows_of(queue, load, now=20.0)
+
+        assert rows - batch_rows == 60
 
 
 def test_translation_to_score_costs_what_its_tokens_cost():

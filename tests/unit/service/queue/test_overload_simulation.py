@@ -130,6 +130,20 @@ class TestStepsThatGrow:
         assert len(in_time(requests)) >= 0.95 * len(requests) / times
         assert 4 * server.wasted_row_steps <= 0.12 * server.row_steps
 
+    def test_a_document_makes_the_short_texts_of_others_half_as_long_again_and_no_longer(self):
+        caller, steps = Caller(name="document"), range(20, 41)
+        alone, beside = (poisson(ANYONE, 10.0, 5.0, seed=4, num_steps=range(6, 13)) for _ in range(2))
+        whole, shared = (
+            poisson(caller, 100.0, 5.0, seed=5, num_steps=steps, priority=Priority.BATCH) for _ in range(2)
+        )
+        growing().run([alone])
+        growing().run([whole])
+
+        growing().run([beside, shared])
+
+        assert p99(beside) <= 1.7 * p99(alone)  # a step passes before a text begins
+        assert answered(shared, 5.0) >= 0.25 * answered(whole, 5.0)
+
 
 def tokens(requests: Sequence[Request]) -> float:
     """Answered in time, a second, from the third to the twelfth."""
