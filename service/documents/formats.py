@@ -159,14 +159,14 @@ def units_of(
 
 def translated_file(
     content: bytes, document_format: DocumentFormat, target_language: str, translations: Sequence[Translation]
-) -> tuple[bytes, list[Line]]:
-    """Return a file, read again, with a translation for each of its units, and what went wrong.
+) -> tuple[bytes, list[Line], tuple[str, ...]]:
+    """Return a file, read again, with a translation for each of its units; what went wrong; and remarks.
 
     A draft in memory takes ten times what its text does, and cannot go from one process to another.
     """
     draft = read_file(content, document_format, target_language)
     written = draft.write(translations)
-    return written.content, report_of(draft.units, translations, written.notices)
+    return written.content, report_of(draft.units, translations, written.notices), draft.remarks
 
 
 def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from model.language_codes import subtags_of
 from service.call import Call
+from service.errors import InvalidInput
 from service.http.calls import Dialect, HttpRequest
 from service.http.fields import checked
 from service.http.languages import name_of, source_of, target_languages
@@ -45,7 +46,24 @@ def _listed(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
-class TranslateBody(BaseModel):
+class GlossaryFields(BaseModel):
+    """Which glossaries are asked for."""
+
+    glossary_id: Annotated[str | None, Field(description="Glossary of the caller, or of the server.")] = None
+    glossary_ids: Annotated[
+        list[str],
+        Field(max_length=5, description="Several instead, of which the first that has a term counts."),
+        BeforeValidator(_listed, json_schema_input_type=list[str]),
+    ] = []
+
+    def glossaries(self) -> list[str]:
+        """Return the names; raises InvalidInput where both fields have some."""
+        if self.glossary_id and self.glossary_ids:
+            raise InvalidInput("glossary_id and glossary_ids are both there, one is accepted", field="glossary_ids")
+        return [self.glossary_id] if self.glossary_id else self.glossary_ids
+
+
+class TranslateBody(GlossaryFields):
     """What is to be translated; further parameters of DeepL's are accepted, and ignored."""
 
     model_config = ConfigDict(extra="allow")
@@ -69,7 +87,6 @@ class TranslateBody(BaseModel):
         BeforeValidator(lambda value: str(int(value)) if isinstance(value, int) else value),
     ] = None
     preserve_formatting: Annotated[bool, Field(description="The server always does.")] = False
-    glossary_id: Annotated[str | None, Field(description="Glossary of the caller, or of the server.")] = None
     show_billed_characters: Annotated[bool, Field(description="They are always shown.")] = True
     auth_key: Annotated[str | None, Field(description="API key, in clients before 2025.")] = None
 
@@ -130,18 +147,35 @@ class DeepL:
 
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
-        forms, listing = (JSON, URLENCODED), {"verbs": ("GET", "POST"), "is_work": False}
+        forms = JSON, URLENCODED
+        listing: dict[str, Any] = {"verbs": ("GET", "POST"), "is_work": False}
         return [
-            _operation(self.translate, "Translate texts", TranslateAnswer, body=TranslateBody, kinds=forms),
-            _operation(self.languages, "List languages", list[Language], body=LanguagesBody, **listing),
-            _operation(self.usage, "Count the characters of a key", Usage, **listing),
+            Operation(
+                DIALECT,
+                "/v2/translate",
+                self.translate,
+                "Translate texts",
+                TranslateAnswer,
+                body=TranslateBody,
+                kinds=forms,
+            ),
+            Operation(
+                DIALECT,
+                "/v2/languages",
+                self.languages,
+                "List languages",
+                list[Language],
+                body=LanguagesBody,
+                **listing,
+            ),
+            Operation(DIALECT, "/v2/usage", self.usage, "Count the characters of a key", Usage, **listing),
         ]
 
     async def translate(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /v2/translate."""
         body = checked(TranslateBody, asked.fields)
         tags = body.ignore_tags if body.tag_handling else ()
-        glossary_name, terms = await self._glossaries.named(body.glossary_id, call.caller, body.target_lang)
+        glossary_name, terms = await self._glossaries.named(body.glossaries(), call.caller, body.target_lang)
         request = TranslationRequest(
             texts=tuple(_marked(text, tags) for text in body.text),
             source_language=body.source_lang or "",
@@ -187,13 +221,6 @@ class DeepL:
         """Answer /v2/usage."""
         count = await self._whole.characters_of(call.caller.name) if call.caller.source == "key" else 0
         return answer_with(Usage(character_count=count))
-
-
-def _operation(behaviour: Any, summary: str, answer: Any, **others: Any) -> Operation:
-    name = behaviour.__name__
-    return Operation(
-        path=f"/v2/{name}", method=name, behaviour=behaviour, summary=summary, answer=answer, dialect=DIALECT, **others
-    )
 
 
 def _code(language: str) -> str:

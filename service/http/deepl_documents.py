@@ -15,13 +15,13 @@ from service.call import Call
 from service.documents.formats import SUFFIXES, format_of
 from service.errors import DragomanError, InvalidInput, NotFound, Unavailable
 from service.http.calls import HttpRequest
-from service.http.deepl import DIALECT, IGNORED_KEY
+from service.http.deepl import DIALECT, IGNORED_KEY, GlossaryFields
 from service.http.document_jobs import JobStatus
 from service.http.fields import File, checked
 from service.http.operations import MULTIPART, Operation, answer_with
 from service.http.translated_files import FileTranslator, Progress, TranslatedFile, download
 from service.http.whole_server import WholeServer
-from service.records import Priority, TranslationRequest
+from service.records import TranslationRequest
 from service.registry.uploaded_glossaries import UploadedGlossaries
 
 RESOURCES = replace(DIALECT, statuses={})  # what is not there is 404
@@ -29,7 +29,7 @@ RESOURCES = replace(DIALECT, statuses={})  # what is not there is 404
 WorkOn = Callable[[Call, str, Callable[[Call], Coroutine[Any, Any, None]]], None]
 
 
-class DocumentBody(BaseModel):
+class DocumentBody(GlossaryFields):
     """A document to translate; further parameters of DeepL's are accepted, and ignored."""
 
     model_config = ConfigDict(extra="allow")
@@ -41,7 +41,6 @@ class DocumentBody(BaseModel):
     filename: Annotated[str | None, Field(description="Name of the file, if the part has none.")] = None
     target_lang: Annotated[str, Field(min_length=1, description="Language to translate into, such as DE.")]
     source_lang: Annotated[str | None, Field(description="Language of the document; without: detected.")] = None
-    glossary_id: Annotated[str | None, Field(description="Glossary of the caller, or of the server.")] = None
     output_format: Annotated[str | None, Field(description="The format of the document: there is no other.")] = None
     auth_key: Annotated[str | None, Field(description="API key, in clients before 2025.")] = None
 
@@ -89,35 +88,12 @@ class DeepLDocuments:
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
         one = "/v2/document/{document_id}"
-        asking: dict[str, Any] = {"dialect": RESOURCES, "body": KeyBody, "is_work": False}
+        sending: dict[str, Any] = {"body": DocumentBody, "kinds": (MULTIPART,), "takes_files": True}
+        asking: dict[str, Any] = {"body": KeyBody, "is_work": False}
         return [
-            Operation(
-                path="/v2/document",
-                summary="Send a document",
-                dialect=DIALECT,
-                method="document",
-                behaviour=self.document,
-                answer=Handle,
-                body=DocumentBody,
-                kinds=(MULTIPART,),
-                takes_files=True,
-            ),
-            Operation(
-                path=one,
-                summary="Ask how far a document is",
-                method="document_status",
-                behaviour=self.status,
-                answer=Status,
-                **asking,
-            ),
-            Operation(
-                path=f"{one}/result",
-                summary="Fetch a document",
-                method="document_result",
-                behaviour=self.result,
-                answer=bytes,
-                **asking,
-            ),
+            Operation(DIALECT, "/v2/document", self.document, "Send a document", Handle, **sending),
+            Operation(RESOURCES, one, self.document_status, "Ask how far a document is", Status, **asking),
+            Operation(RESOURCES, f"{one}/result", self.document_result, "Fetch a document", bytes, **asking),
         ]
 
     async def document(self, asked: HttpRequest, call: Call) -> Response:
@@ -132,13 +108,13 @@ class DeepLDocuments:
         if body.output_format not in (None, "", suffix):
             message = f"output_format is {body.output_format[:20]!a}: a document comes back in its own format, {suffix}"
             raise InvalidInput(message, field="output_format")
-        name, terms = await self._glossaries.named(body.glossary_id, call.caller, body.target_lang)
+        name, terms = await self._glossaries.named(body.glossaries(), call.caller, body.target_lang)
         wish = TranslationRequest(
             source_language=body.source_lang or "",
             target_language=body.target_lang,
             glossary_name=name,
             terms=terms,
-            priority=Priority.BATCH if asked.priority is None else asked.priority,  # nobody waits for the next line
+            priority=asked.priority,
             allows_same_language=True,
         )
         self._files.check(wish, call)
@@ -157,7 +133,7 @@ class DeepLDocuments:
                 async for step in steps:
                     if isinstance(step, TranslatedFile):
                         kept = await self._whole.keep(step.file)
-                        status = JobStatus("done", None, step.characters, "", kept, call.warnings)
+                        status = JobStatus("done", None, step.characters, "", kept, call.warnings, step.remarks)
                     else:
                         left_s = _seconds_left(step, time.monotonic() - call.started)
                         await self._whole.note_document(document_id, JobStatus("translating", left_s))
@@ -167,7 +143,7 @@ class DeepLDocuments:
         finally:
             await self._whole.note_document(document_id, status)
 
-    async def status(self, asked: HttpRequest, call: Call) -> Response:
+    async def document_status(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /v2/document/ID."""
         document_id, status = await self._found(asked)
         return answer_with(
@@ -180,7 +156,7 @@ class DeepLDocuments:
             )
         )
 
-    async def result(self, asked: HttpRequest, call: Call) -> Response:
+    async def document_result(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /v2/document/ID/result."""
         _, status = await self._found(asked)
         if status.state == "error":
@@ -191,7 +167,7 @@ class DeepLDocuments:
         if file is None:
             raise NotFound("the document is there no more: translated files are kept for some minutes")
         call.warnings = status.warnings
-        return download(file)
+        return download(file, status.remarks)
 
     async def _found(self, asked: HttpRequest) -> tuple[str, JobStatus]:
         document_id = str(asked.request.path_params["document_id"])

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from service.call import Call
 from service.errors import InvalidInput
-from service.http.calls import Behaviour, HttpRequest
+from service.http.calls import HttpRequest
 from service.http.deepl_documents import RESOURCES
 from service.http.fields import checked
 from service.http.languages import offered
@@ -71,16 +71,17 @@ class DeepLGlossaries:
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
         path, one = "/v2/glossaries", "/v2/glossaries/{glossary_id}"
-        forms: dict[str, Any] = {"body": GlossaryBody, "kinds": (JSON, URLENCODED), "status": 201}
+        pairs = "/v2/glossary-language-pairs"
+        forms: dict[str, Any] = {"body": GlossaryBody, "kinds": (JSON, URLENCODED), "status": 201, "is_work": False}
+        get: dict[str, Any] = {"verbs": ("GET",), "is_work": False}
+        delete: dict[str, Any] = {"verbs": ("DELETE",), "is_work": False, "status": 204}
         return [
-            _operation(path, "POST", self.glossary_create, "Keep a glossary", Glossary, **forms),
-            _operation(path, "GET", self.glossary_list, "List glossaries", Glossaries),
-            _operation(one, "GET", self.glossary_get, "Describe a glossary", Glossary),
-            _operation(one, "DELETE", self.glossary_delete, "Delete a glossary", None, status=204),
-            _operation(f"{one}/entries", "GET", self.glossary_entries, "Read a glossary", str),
-            _operation(
-                "/v2/glossary-language-pairs", "GET", self.glossary_pairs, "List languages of glossaries", Pairs
-            ),
+            Operation(RESOURCES, path, self.glossary_create, "Keep a glossary", Glossary, **forms),
+            Operation(RESOURCES, path, self.glossary_list, "List glossaries", Glossaries, **get),
+            Operation(RESOURCES, one, self.glossary_get, "Describe a glossary", Glossary, **get),
+            Operation(RESOURCES, one, self.glossary_delete, "Delete a glossary", None, **delete),
+            Operation(RESOURCES, f"{one}/entries", self.glossary_entries, "Read a glossary", str, **get),
+            Operation(RESOURCES, pairs, self.glossary_pairs, "List languages of glossaries", Pairs, **get),
         ]
 
     async def glossary_create(self, asked: HttpRequest, call: Call) -> Response:
@@ -143,11 +144,3 @@ def _described(one: UploadedGlossary) -> Glossary:
         creation_time=one.created,
         entry_count=len(one.terms),
     )
-
-
-def _operation(path: str, verb: str, behaviour: Behaviour, summary: str, answer: Any, **others: Any) -> Operation:
-    method = getattr(behaviour, "__name__", "")
-    return Operation(
-        path=path, method=method, behaviour=behaviour, summary=summary, answer=answer, dialect=RESOURCES,
-        verbs=(verb,), is_work=False, **others,
-    )  # fmt: skip

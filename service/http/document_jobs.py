@@ -24,6 +24,7 @@ class JobStatus(NamedTuple):
     message: str = ""  # of an error
     file: str = ""  # the name that the translated file is kept under
     warnings: str = ""  # kinds with counts
+    remarks: tuple[str, ...] = ()  # as of `TranslatedFile`
 
     @property
     def is_over(self) -> bool:

@@ -107,6 +107,7 @@ class FileAnswer(_Answer):
 
     translated_file_url: str
     warnings: list[KindOfWarning] | None = None  # not LibreTranslate's own
+    remarks: tuple[str, ...] | None = None  # not LibreTranslate's own
 
 
 class Language(_Answer):
@@ -166,21 +167,21 @@ class LibreTranslate:
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
         # For these LibreTranslate's clients send no key, and some a GET with a body.
-        listing = {"verbs": ("GET", "POST"), "is_work": False, "needs_key": False}
+        listing: dict[str, Any] = {
+            "body": KeyBody,
+            "verbs": ("GET", "POST"),
+            "is_work": False,
+            "needs_key": False,
+        }
+        files: dict[str, Any] = {"body": FileBody, "kinds": [MULTIPART], "takes_files": True}
+        words, text = "Detect the language of a text", TranslateBody
+        settings = "/frontend/settings"
         return [
-            _operation("/translate", self.translate, "Translate texts", TranslateAnswer, TranslateBody),
-            _operation(
-                "/translate_file",
-                self.translate_file,
-                "Translate a file",
-                FileAnswer,
-                FileBody,
-                kinds=[MULTIPART],
-                takes_files=True,
-            ),
-            _operation("/detect", self.detect, "Detect the language of a text", list[Detected], DetectBody),
-            _operation("/languages", self.languages, "List the languages", list[Language], KeyBody, **listing),
-            _operation("/frontend/settings", self.settings, "Say what a page needs", Settings, KeyBody, **listing),
+            Operation(DIALECT, "/translate", self.translate, "Translate texts", TranslateAnswer, body=text),
+            Operation(DIALECT, "/translate_file", self.translate_file, "Translate a file", FileAnswer, **files),
+            Operation(DIALECT, "/detect", self.detect, words, list[Detected], body=DetectBody),
+            Operation(DIALECT, "/languages", self.languages, "List the languages", list[Language], **listing),
+            Operation(DIALECT, settings, self.frontend_settings, "Say what a page needs", Settings, **listing),
         ]
 
     def pages(self) -> list[Route]:
@@ -235,7 +236,13 @@ class LibreTranslate:
         translated = await self._files.translated(body.file, wish, call)
         name = await self._whole.keep(translated.file)
         address = f"{self._address(asked.request)}download_file/{name}"
-        return answer_with(FileAnswer(translated_file_url=address, warnings=translated.warnings or None))
+        return answer_with(
+            FileAnswer(
+                translated_file_url=address,
+                warnings=translated.warnings or None,
+                remarks=translated.remarks or None,
+            )
+        )
 
     async def detect(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /detect: with no language if none can be told."""
@@ -251,7 +258,7 @@ class LibreTranslate:
         ]
         return JSONResponse([one.model_dump() for one in languages])
 
-    async def settings(self, asked: HttpRequest, call: Call) -> Response:
+    async def frontend_settings(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /frontend/settings."""
         languages = offered(self._router.infos(call))
         target = next((one.targets[0] for one in languages if one.targets), "")
@@ -298,20 +305,6 @@ class LibreTranslate:
             error = {"error": "there is no such file: translated files are kept for some minutes"}
             return JSONResponse(error, DIALECT.statuses["NOT_FOUND"])
         return download(file)
-
-
-def _operation(path: str, behaviour: Any, summary: str, answer: Any, body: type[BaseModel], **others: Any) -> Operation:
-    method = path.strip("/").replace("/", "_")
-    return Operation(
-        path=path,
-        behaviour=behaviour,
-        summary=summary,
-        answer=answer,
-        body=body,
-        dialect=DIALECT,
-        method=method,
-        **others,
-    )
 
 
 def _language(code: str) -> str:

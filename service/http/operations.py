@@ -9,7 +9,7 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import Any
 
@@ -42,16 +42,16 @@ server's log.  `X-Request-Timeout-Ms` is the caller's deadline, `X-Priority` is 
 closes its connection cancels its request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """Something that can be asked for."""
 
-    path: str
-    summary: str
     dialect: Dialect
-    method: str  # as in the metrics, without the dialect's name
+    path: str
     behaviour: Behaviour
+    summary: str
     answer: Any  # type of what is answered
+    _: KW_ONLY
     body: type[BaseModel] | None = None  # of the fields that are read
     kinds: Sequence[str] = (JSON, URLENCODED, MULTIPART)  # of bodies
     verbs: Sequence[str] = ("POST",)
@@ -59,6 +59,11 @@ class Operation:
     needs_key: bool = True
     takes_files: bool = False
     status: int = 200  # of the answer that says that it is done
+
+    @property
+    def method(self) -> str:
+        """Its name in the metrics, without the dialect's."""
+        return getattr(self.behaviour, "__name__", "")
 
 
 def answer_with(model: BaseModel, headers: dict[str, str] | None = None, status: int = 200) -> Response:

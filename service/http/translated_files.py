@@ -23,10 +23,11 @@ from service.errors import InvalidInput, NotFound, Overloaded
 from service.http.fields import File
 from service.http.warnings import KindOfWarning, by_kind
 from service.processes.apart import BEHIND_ALL, run_apart
-from service.records import Translation, TranslationRequest
+from service.records import Priority, Translation, TranslationRequest
 from service.registry.model_info import index_of
 from service.translation.routing import Router
 
+REMARKS_KEY = "x-document-remarks"
 KEPT_S = 900.0
 MAX_KEPT_BYTES = 128 << 20  # of all files; the oldest go first
 MAX_FILES = 8  # in work at a time, in each process
@@ -67,12 +68,14 @@ class TranslatedFiles:
         return self._files[name][1] if name in self._files else None
 
 
-def download(file: File) -> Response:
+def download(file: File, remarks: Sequence[str] = ()) -> Response:
     """Return the response that a browser saves: never shown, since it may be a page with scripts."""
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
         "x-content-type-options": "nosniff",
     }
+    if remarks:
+        headers[REMARKS_KEY] = "; ".join(remarks)
     return Response(file.content, media_type="application/octet-stream", headers=headers)
 
 
@@ -88,6 +91,7 @@ class TranslatedFile(NamedTuple):
 
     file: File
     report: list[Line]
+    remarks: tuple[str, ...]  # what a user should know of what stays as it was
     characters: int  # of all that was translated
 
     @property
@@ -144,12 +148,14 @@ class FileTranslator:
         """Yield how far a file is, and at last the file; all of its requests are one call, which notes the warnings.
 
         Args:
-            wish: what is asked for, without texts.
+            wish: what is asked for, without texts; it is batch work unless it says otherwise, since nobody waits for
+                the next line.
 
         Raises:
             InvalidInput: the file is not of the format that its name says, or a piece of it cannot be translated.
             DragomanError: as for translating.
         """
+        wish = replace(wish, priority=Priority.BATCH if wish.priority is None else wish.priority)
         wanted = _format(file, self._router.pipeline.limits.max_message_bytes), wish.target_language
         async with self._reading:
             units, wants_links = await _done(partial(units_of, file.content, *wanted), file)
@@ -166,9 +172,9 @@ class FileTranslator:
                 translations.update(zip(some, answers, strict=True))
         async with self._reading:
             ordered = [translations[place] for place in range(len(units))]
-            content, report = await _done(partial(translated_file, file.content, *wanted, ordered), file)
+            content, report, remarks = await _done(partial(translated_file, file.content, *wanted, ordered), file)
         call.warn(line["kind"] for line in report)
-        yield TranslatedFile(File(file.name, content), report, sum(len(unit.text) for unit in units))
+        yield TranslatedFile(File(file.name, content), report, remarks, sum(len(unit.text) for unit in units))
 
     async def translated(self, file: File, wish: TranslationRequest, call: Call) -> TranslatedFile:
         """Return a file with its translations; raises as `translate`, and Overloaded where there is no room for it."""

@@ -114,20 +114,27 @@ class UploadedGlossaries:
         except FileNotFoundError:
             raise _missing(name) from None
 
-    async def named(self, name: str | None, caller: Caller, target_language: str) -> tuple[str, tuple[Term, ...]]:
-        """Return what a request says that asks for a glossary: the name of one of the server's, or the caller's terms.
+    async def named(self, names: Sequence[str], caller: Caller, target_language: str) -> tuple[str, tuple[Term, ...]]:
+        """Return what a request says that asks for glossaries: the name of one of the server's, and the caller's terms.
 
         Raises:
-            NotFound: the name is like that of an uploaded one, and the caller has none of it.
-            InvalidInput: it is for another target language.
+            NotFound: a name is like that of an uploaded one, and the caller has none of it.
+            InvalidInput: one is for another target language, or two are the server's.
         """
-        if not name or self._directory is None or not _ID.fullmatch(name):
-            return name or "", ()
-        found = await self.find(name, caller)
-        if _primary(found.target_language) != _primary(target_language):
-            message = f"the glossary is for {found.target_language}, the request for {target_language[:20]!a}"
-            raise InvalidInput(message, field="glossary_id")
-        return "", found.terms
+        terms: dict[str, Term] = {}  # by source
+        others: list[str] = []
+        for name in names:
+            if self._directory is None or not _ID.fullmatch(name):
+                others.append(name)
+                continue
+            found = await self.find(name, caller)
+            if _primary(found.target_language) != _primary(target_language):
+                message = f"the glossary is for {found.target_language}, the request for {target_language[:20]!a}"
+                raise InvalidInput(message, field="glossary_id")
+            terms = {term.source: term for term in found.terms} | terms
+        if len(others) > 1:
+            raise InvalidInput(f"{len(others)} of the glossaries are the server's, at most 1 is", field="glossary_ids")
+        return "".join(others), tuple(terms.values())
 
     def _load(self, file: Path) -> UploadedGlossary:
         status = file.stat()

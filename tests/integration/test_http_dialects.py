@@ -14,13 +14,14 @@ from service import http
 from tests.fakes.calls import eventually
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import ask, post, post_form, post_multipart
-from tests.fakes.packages import parts_of, word
+from tests.fakes.packages import packed, parts_of, word
 from tests.fakes.secured_server import guarded, keys
 from tests.fakes.server_process import ServerProcess, start
 
 __all__ = ["guarded", "keys"]
 
 ENGLISH, GERMAN = "The cat sleeps in the garden.", "Die Katze schnurrt laut im Garten."
+CAT = word("<w:p><w:r><w:t>The cat sleeps.</w:t></w:r></w:p>")
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +198,12 @@ class TestLibreTranslate:
         assert file.headers["content-disposition"] == "attachment; filename*=UTF-8''a%20b.srt"
         assert ask(server.http_port, "GET", "/download_file/other.srt").status == 400
 
+    def test_answer_says_what_stays_as_it_is(self, server):
+        file = ("a.docx", packed({**parts_of(CAT), "word/vbaProject.bin": "x"}))
+        answer = post_multipart(server.http_port, "/translate_file", [("source", "en"), ("target", "de")], file)
+
+        assert answer.json()["remarks"] == ["the file has macros, which stay as they are"]
+
     def test_translated_file_behind_a_proxy_with_tls_is_fetched_with_tls(self, server):
         wish = [("source", "en"), ("target", "de")]
         file = ("a.txt", b"ok")
@@ -309,7 +316,7 @@ class TestDeepL:
 
 class TestDeepLDocuments:
     def handle(self, server, name: str = "a.docx", **fields: str) -> dict[str, str]:
-        content = word("<w:p><w:r><w:t>The cat sleeps.</w:t></w:r></w:p>")
+        content = packed({**parts_of(CAT), "word/vbaProject.bin": "x"})
         wish = [("target_lang", "DE"), ("source_lang", "EN"), *fields.items()]
         answer = post_multipart(server.http_port, "/v2/document", wish, (name, content))
         assert answer.status == 200, answer.body
@@ -335,6 +342,7 @@ class TestDeepLDocuments:
         assert (status["status"], status["billed_characters"]) == ("done", 15)
         assert "The cat sleeps." in parts_of(result.body)["word/document.xml"]
         assert result.headers["x-translation-warnings"] == "copied=1"
+        assert result.headers["x-document-remarks"] == "the file has macros, which stay as they are"
         assert result.headers["content-disposition"].endswith("a.docx")
         for wrong in (f"{path}0", path):
             assert post(server.http_port, wrong, document_key=f"{key}0").status == 404
@@ -376,12 +384,15 @@ class TestDeepLGlossaries:
         glossary = made.json()["glossary_id"]
         path = f"/v2/glossaries/{glossary}"
         wish = {"text": ["The cat sleeps."], "source_lang": "EN", "target_lang": "DE", "glossary_id": glossary}
+        several = {**wish, "glossary_id": "", "glossary_ids": [glossary]}
 
         assert (made.status, made.json()["entry_count"], made.json()["ready"]) == (201, 2, True)
         assert ask(port, "GET", "/v2/glossaries", headers=mine).json()["glossaries"] == [made.json()]
         assert ask(port, "GET", path, headers=mine).json() == made.json()
         assert ask(port, "GET", f"{path}/entries", headers=mine).body.decode() == "cat\tKater\ndog\tRüde"
         assert post(port, "/v2/translate", mine, **wish).json()["translations"][0]["text"] == "The Kater sleeps."
+        assert post(port, "/v2/translate", mine, **several).json()["translations"][0]["text"] == "The Kater sleeps."
+        assert "one is accepted" in post(port, "/v2/translate", mine, **several | wish).json()["message"]
         assert "is for de" in post(port, "/v2/translate", mine, **{**wish, "target_lang": "HE"}).json()["message"]
         assert post(port, "/v2/translate", other, **wish).status == 400
         assert ask(port, "GET", path, headers=other).status == 404

@@ -75,6 +75,13 @@ def glossaries() -> None:
     expect(guarded.get_glossary_entries(made), {"cat": "Kater"})
     found = guarded.translate_text("The cat sleeps.", source_lang="EN", target_lang="DE", glossary=made)
     expect(found.text, "The Kater sleeps.")
+    found = guarded.translate_text("The cat sleeps.", source_lang="EN", target_lang="DE", glossary_ids=[made])
+    expect(found.text, "The Kater sleeps.")
+    fetched = io.BytesIO()
+    guarded.translate_document(
+        "The cat sleeps.", fetched, source_lang="EN", target_lang="DE", filename="a.txt", glossary_ids=[made]
+    )
+    expect(fetched.getvalue().decode(), "The Kater sleeps.")
     guarded.delete_glossary(made)
     raised(deepl.GlossaryNotFoundException, lambda: guarded.get_glossary(made.glossary_id))
 

@@ -152,7 +152,7 @@ class Console:
         yield line(describe_end(",".join(models), ",".join(models.values()), call))
 
     async def document(self, asked: HttpRequest, call: Call) -> Response:
-        """Return lines: how far the document is, again and again, then the name to fetch it by, and the warnings."""
+        """Return lines: how far the document is, again and again, then its name to be fetched by, warnings, remarks."""
         return JsonLines(self._document_lines(checked(_Document, asked.fields), asked, call))
 
     async def _document_lines(self, body: _Document, asked: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
@@ -161,7 +161,8 @@ class Console:
             async with aclosing(self._files.translate(body.file, wish, call)) as steps:
                 async for step in steps:
                     if isinstance(step, TranslatedFile):
-                        yield line({"file": await self._whole.keep(step.file), "report": step.report})
+                        name = await self._whole.keep(step.file)
+                        yield line({"file": name, "report": step.report, "remarks": step.remarks})
                     else:
                         yield line(step._asdict())
 

@@ -37,7 +37,7 @@ export class Files extends EventTarget {
   }
 
   /**
-   * Have the server translate a document, offer what it made, and return its warnings; tell how far it is.
+   * Have the server translate a document, offer what it made, and return warnings and remarks; tell how far it is.
    * @param {File} file @param {string} source @param {string} target
    */
   async translate(file, source, target) {
@@ -51,7 +51,7 @@ export class Files extends EventTarget {
       for await (const line of postFormForLines("/console/document", form, stop.signal)) {
         if ("file" in line) {
           this.offer(await getBlob(`/download_file/${line.file}`), named(file.name, target));
-          return line.report;
+          return line;
         }
         this.#tell("progress", line);
       }

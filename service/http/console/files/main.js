@@ -125,9 +125,10 @@ files.addEventListener("document", async ({ detail: file }) => {
   notice("");
   listWarnings(find("report"), find("report-lines"), []);
   try {
-    const report = await files.translate(file, models.source.value, models.target.value);
+    const { report, remarks } = await files.translate(file, models.source.value, models.target.value);
     listWarnings(find("report"), find("report-lines"), report);
-    find("status").textContent = `${file.name} is translated and can be downloaded, with ${report.length} warnings`;
+    const said = [`with ${report.length} warnings`, ...remarks].join("; ");
+    find("status").textContent = `${file.name} is translated and can be downloaded, ${said}`;
   } catch (error) {
     if (error.name !== "AbortError") notice(`${file.name}: ${error.message}`);
     find("status").textContent = `${file.name} is not translated`;
