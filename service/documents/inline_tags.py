@@ -1,10 +1,10 @@
 """Inline markup of any format as the inline elements of XLIFF 1.2, which the server knows, and back.
 
-**Run** `make`[^1]        <g id="1">Run</g> `make`<x id="3"/>
+**Run** `make`[^1]        <g id="1">Run</g> <ph id="2">make</ph><x id="3"/>
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from html import unescape
 from typing import NamedTuple, TypeAlias
 
@@ -17,7 +17,6 @@ class Mark(NamedTuple):
     kind: TagKind
     source: str  # as the format writes it
     id: int  # the same for both ends of a pair; none is 0
-    is_shown: bool = False  # whether it goes as it is, where it is a part of the sentence and the server protects it
     shows: str = ""  # what a reader sees of it, which is a part of the sentence
     is_break: bool = False  # whether it ends a line
 
@@ -46,8 +45,6 @@ def encode(items: Iterable[Item]) -> str:
 
 
 def _element(mark: Mark) -> str:
-    if mark.is_shown:
-        return escaped(mark.source)
     if mark.kind is TagKind.CLOSE:
         return "</g>"
     if mark.shows:
@@ -71,60 +68,34 @@ def decode(text: str, items: Iterable[Item]) -> list[Item]:
 
 def decode_parts(texts: Iterable[str], items: Iterable[Item]) -> list[list[Item]]:
     """Do as `decode` with a translation that is cut in parts; no cut is in a pair of marks."""
-    decoder = _Decoder([item for item in items if isinstance(item, Mark)])
-    parts = [decoder.decoded(text) for text in texts]
-    decoder.require_all()
+    left = {(item.kind, item.id): item for item in items if isinstance(item, Mark)}
+    parts = [_decoded(text, left) for text in texts]
+    if left:
+        raise TagsLost(f"{len(left)} tags of the source are not in the translation")
     return parts
 
 
-class _Decoder:
-    """Finds marks, each once."""
-
-    def __init__(self, marks: list[Mark]) -> None:
-        self._left = {(mark.kind, mark.id): mark for mark in marks if not mark.is_shown}
-        self._shown_left = [mark for mark in marks if mark.is_shown]
-        sources = sorted({re.escape(mark.source) for mark in self._shown_left}, key=len, reverse=True)
-        self._shown = re.compile(f"({'|'.join(sources)})") if sources else None
-
-    def decoded(self, text: str) -> list[Item]:
-        """Return the items of a text; raises TagsLost."""
-        found: list[Item] = []
-        open_ids: list[int] = []
-        done = 0
-        for match in ELEMENT.finditer(text):
-            found += self._with_shown(_unescaped(text[done : match.start()]))
-            done = match.end()
-            if match["close"]:
-                key = (TagKind.CLOSE, open_ids.pop() if open_ids else 0)
-            elif match["open"]:
-                key = (TagKind.OPEN, int(match["open"]))
-                open_ids.append(key[1])
-            else:
-                key = (TagKind.POINT, int(match["point"] or match["shows"]))
-            if key not in self._left:
-                raise TagsLost(f"the translation has {match[0]}, and the source has not, or not so often")
-            found.append(self._left.pop(key))
-        found += self._with_shown(_unescaped(text[done:]))
-        if open_ids:
-            raise TagsLost(f"{len(open_ids)} tags of the translation have no end")
-        return merged(found)
-
-    def require_all(self) -> None:
-        """Raise TagsLost unless all marks were found."""
-        if num_left := len(self._left) + len(self._shown_left):
-            raise TagsLost(f"{num_left} tags of the source are not in the translation")
-
-    def _with_shown(self, text: str) -> Iterator[Item]:
-        """Yield a text with the marks in it that stand there as they are."""
-        for number, part in enumerate(self._shown.split(text) if self._shown else [text]):
-            if number % 2 == 0:  # between two marks
-                yield part
-                continue
-            mark = next((mark for mark in self._shown_left if mark.source == part), None)
-            if mark is None:
-                raise TagsLost(f"the translation has {part} more often than the source")
-            self._shown_left.remove(mark)
-            yield mark
+def _decoded(text: str, left: dict[tuple[TagKind, int], Mark]) -> list[Item]:
+    """Return the items of a text, whose marks are taken out of those that are left; raises TagsLost."""
+    found: list[Item] = []
+    open_ids: list[int] = []
+    done = 0
+    for match in ELEMENT.finditer(text):
+        found.append(_unescaped(text[done : match.start()]))
+        done = match.end()
+        if match["close"]:
+            key = (TagKind.CLOSE, open_ids.pop() if open_ids else 0)
+        elif match["open"]:
+            key = (TagKind.OPEN, int(match["open"]))
+            open_ids.append(key[1])
+        else:
+            key = (TagKind.POINT, int(match["point"] or match["shows"]))
+        if key not in left:
+            raise TagsLost(f"the translation has {match[0]}, and the source has not, or not so often")
+        found.append(left.pop(key))
+    if open_ids:
+        raise TagsLost(f"{len(open_ids)} tags of the translation have no end")
+    return merged([*found, _unescaped(text[done:])])
 
 
 def merged(items: Iterable[Item]) -> list[Item]:

@@ -133,9 +133,9 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
             inline.items.append(_end_of_pair(inline, token, source, open_ids.pop()))
         else:
             kind, written = TagKind.OPEN if token.nesting else TagKind.POINT, _source_of(token, source)
-            is_shown = token.type == "code_inline" and "\n" not in written and len(written) <= _MAX_SHOWN
+            is_shown = token.type == _UNTOUCHED or (token.type == "code_inline" and len(written) <= _MAX_SHOWN)
             is_break = token.type == "hardbreak" or _BREAK.fullmatch(written) is not None
-            mark = Mark(kind, written, next(ids), is_shown, token.content if token.type == _UNTOUCHED else "", is_break)
+            mark = Mark(kind, written, next(ids), token.content if is_shown else "", is_break)
             inline.items.append(mark)
             if token.nesting:
                 open_ids.append(mark.id)

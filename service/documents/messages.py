@@ -30,6 +30,7 @@ class Message(NamedTuple):
     end: int
     text: str
     write: Callable[[str], str]  # text -> what stands at the place
+    format: TextFormat | None = None  # of the text; None: as it looks
 
 
 def format_of_message(text: str) -> TextFormat:
@@ -62,7 +63,7 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
         elif any(map(has_language, found[1::2])):
             kept.append(message)
             pieces.append(found)
-            units += (Unit(text, format_of_message(text), line) for text in found[1::2])
+            units += (Unit(text, message.format or format_of_message(text), line) for text in found[1::2])
 
     def write(translations: Sequence[Translation]) -> Written:
         answers = iter(zip(units, translations, strict=True))

@@ -1,4 +1,4 @@
-"""Documents as programs write them, of our own words: with the libraries that read them again, and by LibreOffice.
+"""Documents as programs write them: of our own words with libraries and by LibreOffice, and odfpy's own examples.
 
     python -m trials.documents.make DIRECTORY    # with LibreOffice where there is one
 
@@ -8,12 +8,14 @@ Each is small and has what its format is known for: runs that were cut, notes, t
 import io
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import docx
 import openpyxl
 import pptx
+import xlsxwriter
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
 from odf import dc, draw, style, table, teletype, text
@@ -224,10 +226,41 @@ def book() -> bytes:
     return written.getvalue()
 
 
+def table_of_rich_cells() -> bytes:
+    """A workbook of another library: cells in two formats, merged ones, a picture's text, a note, a link."""
+    written = io.BytesIO()
+    workbook = xlsxwriter.Workbook(written)
+    sheet = workbook.add_worksheet("Garden")
+    bold, wrapped = workbook.add_format({"bold": True}), workbook.add_format({"text_wrap": True})
+    sheet.write_rich_string("A1", "The ", bold, "gardener", " waters the roses.")
+    sheet.merge_range("A2:C2", "A title over three columns", bold)
+    sheet.write("A3", "A cell of two lines,\nof which this is the second.", wrapped)
+    sheet.write_number("B3", 12.5)
+    sheet.write_formula("C3", '=IF(B3>10,"many","few")', None, "many")
+    sheet.write_url("A4", "https://example.com/", string="Read the book", tip="The book about gardens")
+    sheet.write_comment("B3", "Count the roses again.")
+    sheet.insert_textbox("E2", "A box beside the cells", {"description": "A box with a text"})
+    sheet.set_header("&CThe garden&RPage &P")
+    workbook.set_properties({"title": "The garden", "comments": "What grows where"})
+    workbook.close()
+    return written.getvalue()
+
+
+# What LibreOffice makes documents of, and we take as text, is no document here.
+_WEB_PAGE = """<!doctype html><html lang="en"><head><title>The garden</title></head><body><h1>In spring</h1>
+<p>The <b>gardener</b> waters the <i>red</i> roses. <a href="https://example.com">Read the book.</a></p>
+<ul><li>Feed the birds.</li><li>Feed the cat &amp; the dog.</li></ul>
+<table><tr><th>Plant</th><th>Price</th></tr><tr><td>A red rose</td><td>3.50</td></tr></table>
+<p lang="fr">Bonjour.</p><pre>ls -l</pre></body></html>"""
+_LETTER = "Dear neighbour,\n\nthe roses are red. The cat sleeps in the shed.\n\nSee you in the garden\n"
+_TABLE = 'Plant,Where it grows\nA red rose,Behind the shed\nAn old tree,"Beside the gate, on the left"\n'
+_SOURCES = {"page.html": _WEB_PAGE, "letter.txt": _LETTER, "table.csv": _TABLE}
+
 MAKERS = {
     "word.docx": word,
     "slides.pptx": slides,
     "workbook.xlsx": workbook,
+    "rich.xlsx": table_of_rich_cells,
     "text.odt": odf_text,
     "slides.odp": odf_slides,
     "sheet.ods": odf_sheet,
@@ -240,19 +273,41 @@ _CONVERSIONS = {  # what LibreOffice makes of which files
     "text.odt": ("docx", "epub", "odt"),
     "sheet.ods": ("xlsx", "ods"),
     "slides.odp": ("pptx", "odp"),
+    "rich.xlsx": ("ods", "xlsx"),
+    "page.html": ("odt", "docx", "epub"),
+    "letter.txt": ("odt:writer8", "docx:Office Open XML Text", "epub"),
+    "table.csv": ("ods", "xlsx"),
 }
+_EXAMPLES = "odfpy==1.4.1"  # its source distribution has documents of several programs
+_EXAMPLE_SUFFIXES = {".odt", ".odp", ".ods"}
 
 
 def make(directory: Path, office: str | None) -> list[Path]:
     """Write all documents, and what LibreOffice makes of them; return the files."""
-    files = []
     for name, maker in MAKERS.items():
         (directory / name).write_bytes(maker())
-        files.append(directory / name)
-        if office:
+    files = [directory / name for name in MAKERS]
+    if office:
+        for name, text in _SOURCES.items():
+            (directory / name).write_text(text)
+        for name, suffixes in _CONVERSIONS.items():
             converted = directory / f"by-libreoffice-{name.replace('.', '-')}"
-            files += [convert(office, directory / name, suffix, converted) for suffix in _CONVERSIONS.get(name, ())]
-    return files
+            files += [convert(office, directory / name, suffix, converted) for suffix in suffixes]
+    return [*files, *examples(directory / "odfpy")]
+
+
+def examples(directory: Path) -> list[Path]:
+    """Return the documents in the source distribution of odfpy."""
+    command = (sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--no-binary=:all:", _EXAMPLES)
+    subprocess.run([*command, "--dest", directory], check=True, timeout=300)
+    found = []
+    with tarfile.open(next(directory.glob("*.tar.gz"))) as archive:
+        for member in archive:
+            path = Path(member.name)
+            if path.suffix in _EXAMPLE_SUFFIXES and (content := archive.extractfile(member)):
+                (directory / path.name).write_bytes(content.read())
+                found.append(directory / path.name)
+    return sorted(set(found))
 
 
 def convert(office: str, file: Path, suffix: str, directory: Path) -> Path:
@@ -265,7 +320,7 @@ def convert(office: str, file: Path, suffix: str, directory: Path) -> Path:
         suffix,
     ]
     subprocess.run([*command, "--outdir", directory, file], check=True, capture_output=True, timeout=120)
-    return directory / f"{file.stem}.{suffix}"
+    return directory / f"{file.stem}.{suffix.partition(':')[0]}"
 
 
 def _saved(document) -> bytes:

@@ -187,7 +187,7 @@ def test_a_unit_is_the_text_of_a_block_with_its_markup_as_tags():
 
     assert [(unit.text, unit.format, unit.line) for unit in draft.units] == [
         ("T", TextFormat.XLIFF, 1),
-        ('Run <g id="1">`make`</g> in <g id="3">the <g id="4">shop</g></g> &lt;', TextFormat.XLIFF, 3),
+        ('Run <g id="1"><ph id="2">make</ph></g> in <g id="3">the <g id="4">shop</g></g> &lt;', TextFormat.XLIFF, 3),
         ("<p>x</p>", TextFormat.HTML, 6),
     ]
 
@@ -195,7 +195,7 @@ def test_a_unit_is_the_text_of_a_block_with_its_markup_as_tags():
 def test_marks_go_where_the_translation_has_them():
     draft = markdown.read("the **red** [car](u) `x` <b@c.de>\n")
 
-    moved = '<x id="4"/> `x` das <g id="2">Auto</g> <g id="1">rot</g>'
+    moved = '<x id="4"/> <ph id="3">x</ph> das <g id="2">Auto</g> <g id="1">rot</g>'
     assert answered(draft, moved) == "<b@c.de> `x` das [Auto](u) **rot**\n"
 
 
