@@ -6,6 +6,7 @@ and values go.
 Axes: as in `graphs.py`; A arrays of keys or values (two a layer).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,18 @@ from onnx import TensorProto
 
 from export.builder import CONTRIB_DOMAIN, GraphBuilder, WeightFile
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, DecoderStepGraph, EncoderGraph
+from export.heads import usual_heads
 from export.linear import Products, State
+from export.scorer import SCORER_NAME, ScorerGraph
 from export.transformer_graph import INT64
 from model.config import ModelConfig
+from model.manifest import AlignmentHeads
 
 
-def draw_cuda_graphs(config: ModelConfig, state: State, products: Products) -> dict[str, GraphBuilder]:
-    """Return a model's graphs for a GPU by file name.
+def draw_cuda_graphs(
+    config: ModelConfig, state: State, products: Products, alignment: AlignmentHeads | None = None
+) -> dict[str, GraphBuilder]:
+    """Return a model's graphs for a GPU by file name; `alignment` are the scorer's heads, if not the usual ones.
 
     Raises:
         ValueError: the model has relative positions.
@@ -30,6 +36,7 @@ def draw_cuda_graphs(config: ModelConfig, state: State, products: Products) -> d
     return {
         ENCODER_NAME: CudaEncoderGraph(config, state, products, weights).graph,
         DECODER_STEP_NAME: CudaStepGraph(config, state, products, weights).graph,
+        SCORER_NAME: CudaScorerGraph(config, state, products, weights, alignment or usual_heads(config)).graph,
     }
 
 
@@ -98,3 +105,30 @@ class CudaStepGraph(DecoderStepGraph):
         )
         first = self.graph.node("Slice", ranked, zero, self.step.num_candidates, axis)
         return self.graph.node("Shape", first, start=1, end=2)
+
+
+class CudaScorerGraph(ScorerGraph):
+    """The scorer of `ScorerGraph`, whose outputs are computed in float32; it shows the weights of no single head.
+
+    In place of source_lengths it takes source_mask [B, 1, 1, S], added to the products of queries and keys.
+    """
+
+    def declare_source_mask(self) -> str:
+        """An input: to compute it from lengths takes sums of shapes."""
+        return self.graph.input("source_mask", self.dtype, ["B", 1, 1, "S"])
+
+    def self_attention(self, name: str, states: str) -> str:
+        """As in `ScorerGraph`, with the operator of the encoder."""
+        names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
+        parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
+        sizes = {"num_heads": self.config.num_heads, "unidirectional": 1}
+        return self.linear(
+            f"{name}.output", self.graph.node("MultiHeadAttention", *parts, domain=CONTRIB_DOMAIN, **sizes)
+        )
+
+    def as_float(self, value: str) -> str:
+        """A cast."""
+        return self.graph.node("Cast", value, to=TensorProto.FLOAT)
+
+    def show(self, name: str, weights: str, axes: Sequence[str | int]) -> None:
+        """Nothing."""

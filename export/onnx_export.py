@@ -149,10 +149,12 @@ def write_graphs(
     return runners
 
 
-def write_cuda_graphs(config: ModelConfig, state: State, products: Products, directory: Path) -> GraphRunner:
-    """Write the graphs for a GPU into a new directory, and open them, here on the CPU."""
+def write_cuda_graphs(
+    config: ModelConfig, state: State, products: Products, directory: Path, alignment: AlignmentHeads | None = None
+) -> GraphRunner:
+    """Write the graphs for a GPU into a new directory, and open encoder and step, here on the CPU."""
     directory.mkdir()
-    save_graphs(draw_cuda_graphs(config, state, products), directory)
+    save_graphs(draw_cuda_graphs(config, state, products, alignment), directory)
     return GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
 
 
@@ -165,7 +167,8 @@ def _export_variant(
     """
     precision, config, state = directory.name, source.config, source.state
     if precision == GPU_PRECISION:
-        runners = [write_cuda_graphs(config, state, FloatProducts(dtype=TensorProto.FLOAT16), directory)]
+        half = FloatProducts(dtype=TensorProto.FLOAT16)
+        runners = [write_cuda_graphs(config, state, half, directory, source.alignment)]
     else:
         products: Products = FloatProducts()
         layers: list[LayerPrecision] = []

@@ -180,7 +180,14 @@ class ScorerRunner:
     def score(self, source: Array, source_lengths: Array, targets: Array, next_tokens: Array) -> tuple[Array, Array]:
         """Return log-probabilities [B, T] of the tokens that follow the decoder's inputs, and attention [B, T, S]."""
         memory = _encode(self._encoder, source, source_lengths)
-        given = {"tokens": targets, "next_tokens": next_tokens, "source_lengths": source_lengths}
+        given = {"tokens": targets, "next_tokens": next_tokens}
+        if "cross" in memory:  # of graphs for a GPU
+            names = [value.name for value in self._scorer.get_inputs() if value.name.startswith("cross_")]
+            is_kept = np.arange(source.shape[1]) < source_lengths[:, None]
+            mask = np.where(is_kept, 0.0, HALF_MASKED).astype(memory["cross"].dtype)
+            memory = {"source_mask": mask[:, None, None], **dict(zip(names, memory["cross"], strict=True))}
+        else:
+            memory["source_lengths"] = source_lengths
         outputs = _run(self._scorer, given | memory)
         return outputs["log_probs"], outputs["attention"]
 

@@ -39,11 +39,10 @@ class ScorerGraph(TransformerGraph):
         self.aligning: list[str] = []  # weights of each chosen head: [B, 1, T, S]
         tokens = self.graph.input("tokens", INT64, ["B", "T"])
         self.next_tokens = self.graph.input("next_tokens", INT64, ["B", "T"])
-        lengths = self.graph.input("source_lengths", INT32, ["B"])
         for layer in range(config.num_decoder_layers):
             for name in cross_names(layer):
                 self.graph.input(name, self.dtype, self.head_shape("S"))
-        self.source_mask = self.mask_of(lengths)
+        self.source_mask = self.declare_source_mask()
         self.bias = self.relative_bias_of_all("decoder", tokens)
         states = self.embed("decoder", tokens, self.first_positions("decoder", tokens))
         for layer in range(config.num_decoder_layers):
@@ -51,9 +50,10 @@ class ScorerGraph(TransformerGraph):
         self.log_probs(self.final_norm("decoder", states))
         self.attention()
 
-    def mask_of(self, lengths: str) -> str:
-        """What hides the padding of the source: lengths [B] -> [B, 1, 1, S]."""
+    def declare_source_mask(self) -> str:
+        """What hides the padding of the source: lengths [B], an input, -> [B, 1, 1, S]."""
         node, constant = self.graph.node, self.graph.constant
+        lengths = self.graph.input("source_lengths", INT32, ["B"])
         begin, step = (node("Squeeze", constant(f"number_{value}", np.array([value]))) for value in (0, 1))
         num_columns = node("Squeeze", node("Shape", cross_names(0)[0], start=2, end=3))
         columns = node("Range", begin, num_columns, step)  # [S]
@@ -107,12 +107,13 @@ class ScorerGraph(TransformerGraph):
         node, constant = self.graph.node, self.graph.constant
         key, value = cross_names(layer)
         query = self.heads_apart(self.linear(f"{name}.query", states), 1)  # [B, H, T, d]
-        query = node("Mul", query, constant("head_scale", np.float32(self.config.d_head**-0.5)))
+        query = node("Mul", query, self.parameter("head_scale", np.array(self.config.d_head**-0.5)))
         products = node("MatMul", query, node("Transpose", key, perm=[0, 1, 3, 2]))  # [B, H, T, S]
         weights = node("Softmax", node("Add", products, self.source_mask), axis=-1)
         self.show(f"cross_weights_{layer}", weights, ["T", "S"])
         for head in [head for of_layer, head in self.alignment.heads if of_layer == layer]:
-            self.aligning.append(node("Gather", weights, constant(f"head_{head}", np.array([head])), axis=1))
+            one = node("Gather", weights, constant(f"head_{head}", np.array([head])), axis=1)
+            self.aligning.append(self.as_float(one))
         mixed = node("Transpose", node("MatMul", weights, value), perm=[0, 2, 1, 3])  # [B, T, H, d]
         merged = node("Reshape", mixed, constant("merged", np.array([0, 0, self.config.attention_width])))
         return self.linear(f"{name}.output", merged)
@@ -122,8 +123,14 @@ class ScorerGraph(TransformerGraph):
         node, constant = self.graph.node, self.graph.constant
         last = constant("last_axis", np.array([-1]))
         wanted = node("Unsqueeze", self.next_tokens, last)  # [B, T, 1]
-        given = node("GatherElements", node("LogSoftmax", self.all_logits(states), axis=-1), wanted, axis=2)
+        given = node(
+            "GatherElements", node("LogSoftmax", self.as_float(self.all_logits(states)), axis=-1), wanted, axis=2
+        )
         self.graph.output(node("Squeeze", given, last, name="log_probs"), FLOAT, ["B", "T"])
+
+    def as_float(self, value: str) -> str:
+        """The value in float32, as outputs are computed."""
+        return value
 
     def attention(self) -> None:
         """The mean of the chosen heads: [B, T, S]."""
