@@ -160,6 +160,7 @@ class StepStats:
     source_tokens: int = 0  # of those sentences
     padded_source_tokens: int = 0  # positions the encoder computed for them
     wasted_steps: int = 0  # steps spent on sentences that were then cancelled or late
+    unrecorded_steps: int = 0  # of `steps`, those on a GPU that found no recording to replay
     non_finite_jobs: int = 0  # sentences that failed because the model produced NaN or infinity
     live_rows: int = 0  # at the time of the report, as are the following
     waiting_jobs: int = 0  # inside the engine

@@ -16,7 +16,7 @@ from typing import Any
 from model.bundle import BundleError
 from service.engine.beam import BeamSearch, may_repeat, num_candidates
 from service.engine.job import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, StepStats
-from service.engine.runner import AheadRunner, DecoderState, Runner
+from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner
 from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
 from service.engine.scoring import scored_hypothesis, scorer_batches
 
@@ -81,6 +81,7 @@ class EngineLoop:
     ) -> None:
         self._runner = runner
         self._ahead_runner = runner if isinstance(runner, AheadRunner) else None
+        self._recording_runner = runner if isinstance(runner, RecordingRunner) else None
         self._step_s = math.inf  # that the last decoder step took
         self._scheduler = Scheduler(config or SchedulerConfig())
         self._clock = clock
@@ -130,6 +131,8 @@ class EngineLoop:
     def take_stats(self) -> StepStats:
         """Return what happened since the last call."""
         stats, self._stats = self._stats, StepStats()
+        if self._recording_runner is not None:
+            stats.unrecorded_steps = self._recording_runner.take_unrecorded()
         stats.live_rows = self._scheduler.rows
         stats.waiting_jobs = self._scheduler.num_waiting
         stats.max_rows = self._scheduler.config.max_rows

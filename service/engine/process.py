@@ -160,11 +160,14 @@ def create_runner(spec: EngineSpec) -> "Runner":
 def _create_engine(spec: EngineSpec) -> "EngineLoop":
     """Return an engine that is loaded and warm, or raise RuntimeError if the model cannot translate anything."""
     from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
+    from service.engine.runner import RecordingRunner  # noqa: PLC0415 - likewise
 
     if spec.preflight:
         pkgutil.resolve_name(spec.preflight)(spec)
     runner: Runner = pkgutil.resolve_name(spec.runner_factory)(spec)
     budgets = runner.budgets(spec.scheduler)
+    if isinstance(runner, RecordingRunner):
+        runner.record(budgets)
     engine = EngineLoop(runner, budgets)
     # A full batch, so that the first sentences find memory touched and kernels chosen.
     for number in range(max(1, budgets.max_rows // _WARM_UP_BEAM.beam_size)):

@@ -131,6 +131,19 @@ class AheadRunner(Runner, Protocol):
         ...
 
 
+@runtime_checkable
+class RecordingRunner(Runner, Protocol):
+    """A runner whose steps are recorded once for each shape, and replayed where the shape comes up again."""
+
+    def record(self, budgets: SchedulerConfig) -> None:
+        """Record what usual sentences need, as many as the budgets let run at once."""
+        ...
+
+    def take_unrecorded(self) -> int:
+        """Return how many steps since the last call found no recording."""
+        ...
+
+
 def check_limits(bundle: Bundle) -> None:
     """Refuse limits beyond the position table: a step past its end would fail the whole batch."""
     decoding, positions = bundle.manifest.decoding, bundle.manifest.config.max_positions
@@ -147,11 +160,9 @@ def shortest_source(config: ModelConfig) -> tuple[int, ...]:
     return config.unk_id, config.unk_id
 
 
-def no_scorer(bundle: Bundle, device: str) -> BundleError:
+def no_scorer(bundle: Bundle) -> BundleError:
     """Return the error of a bundle that has no graph to score translations with."""
     where = f"{bundle.directory} ({bundle.manifest.name} {bundle.manifest.version})"
-    if device == "cuda":
-        return BundleError(f"{where} cannot score or align translations on a GPU; serve it on a CPU for that")
     return BundleError(
         f"{where} has no graph that scores and aligns translations; `python -m export BUNDLE BUNDLE` draws it"
     )

@@ -234,6 +234,12 @@ class Families:
             kind=ENCODER_KINDS,
         )
         self.decode_steps = self._counter("decode_steps", "Runs of the decoder.", model=UNKNOWN)
+        self.unrecorded_steps = self._counter(
+            "unrecorded_steps",
+            "Runs of the decoder on a GPU that found no recording of their shape, and so took many launches, not one.",
+            "rate(dragoman_unrecorded_steps_total[5m]) / rate(dragoman_decode_steps_total[5m])",
+            model=UNKNOWN,
+        )
         self.engine_busy_seconds = self._counter(
             "engine_busy_seconds",
             "Time the engines worked, summed over engines: its rate is how many of them are busy.",

@@ -226,6 +226,8 @@ class ModelMetrics:
         families, model = self._families, self._model
         self._decode_steps.inc(stats.steps)
         self._engine_busy_seconds.inc(stats.busy_s)
+        if stats.unrecorded_steps:
+            families.unrecorded_steps.labels(model).inc(stats.unrecorded_steps)
         if stats.wasted_steps:
             families.wasted_steps.labels("dropped").inc(stats.wasted_steps)
         if stats.non_finite_jobs:

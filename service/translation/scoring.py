@@ -106,11 +106,7 @@ def require_scorer(info: ModelInfo) -> None:
     """Raise FailedPrecondition if the model cannot score and align translations."""
     if info.has_scorer:
         return
-    how = (
-        "it runs on a GPU, serve it on a CPU for that"
-        if info.device == "cuda"
-        else "its bundle has no graph for that, which `python -m export BUNDLE BUNDLE` draws"
-    )
+    how = "its bundle has no graph for that, which `python -m export BUNDLE BUNDLE` draws"
     raise FailedPrecondition(f"the model {info.name} {info.version} cannot score or align translations: {how}")
 
 

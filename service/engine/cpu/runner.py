@@ -141,7 +141,7 @@ class CpuRunner:
 
     def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
         if self._scorer is None:
-            raise no_scorer(self._bundle, "cpu")
+            raise no_scorer(self._bundle)
         lengths = np.array([batch.lengths[index] for batch, index in encoded], np.int32)
         num_columns, num_steps = (
             min(length, self._bundle.manifest.config.max_positions)

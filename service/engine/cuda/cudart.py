@@ -1,4 +1,4 @@
-"""CUDA's runtime library, as far as the engine calls it itself.
+"""CUDA's runtime library, as far as the engine calls it itself, and of the driver what gives addresses their memory.
 
 Knows functions and their errors; knows neither ONNX Runtime nor what is computed.
 """
@@ -8,7 +8,9 @@ from functools import cache
 from typing import Any
 
 LIBRARY = "libcudart.so.13"
+DRIVER = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
+_MAPS_MEMORY = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 _LARGEST_PROPERTIES = 8_192  # bytes that no cudaDeviceProp exceeds; its name comes first
 
 
@@ -23,6 +25,13 @@ def call(function: str, *arguments: Any) -> None:
         describe = _function("cudaGetErrorString")
         describe.restype = ctypes.c_char_p
         raise CudaError(f"CUDA failure {status}: {describe(status).decode()} ; {function}")
+
+
+def call_driver(function: str, *arguments: Any) -> None:
+    """Call a function of CUDA's driver, or raise CudaError; its numbers of errors are the runtime's."""
+    status = _function(function, DRIVER)(*arguments)
+    if status != 0:
+        raise CudaError(f"CUDA failure {status}: {function}")
 
 
 def driver_version() -> int:
@@ -40,6 +49,13 @@ def compute_capability() -> int:
     return 10 * major.value + minor.value
 
 
+def maps_memory() -> bool:
+    """Return whether addresses can be reserved and get their memory later, as on every card but some virtual ones."""
+    is_supported = ctypes.c_int()
+    call_driver("cuDeviceGetAttribute", ctypes.byref(is_supported), ctypes.c_int(_MAPS_MEMORY), ctypes.c_int(0))
+    return bool(is_supported.value)
+
+
 def card_name() -> str:
     """Return the card's name."""
     properties = ctypes.create_string_buffer(_LARGEST_PROPERTIES)
@@ -55,5 +71,5 @@ def memory() -> tuple[int, int]:
 
 
 @cache
-def _function(name: str) -> Any:
-    return getattr(ctypes.CDLL(LIBRARY), name)
+def _function(name: str, library: str = LIBRARY) -> Any:
+    return getattr(ctypes.CDLL(library), name)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from service.engine.cuda import cudart
+from service.engine.cuda.region import CudaRegion, HostRegion, Region
 from service.engine.spec import Device as DeviceName
 
 Bytes = npt.NDArray[np.uint8]
 
 _ALIGNMENT = 256  # of what lies in a block, as of what cudaMalloc returns
-_MAX_PITCH = (1 << 31) - 1  # bytes between two rows of a copy
 
 
 class Pitched(NamedTuple):
@@ -47,12 +47,20 @@ class Device(Protocol):
 
     name: DeviceName
 
+    def reserve(self, num_arrays: int, multiple: int) -> Region:
+        """Return arrays that have addresses, a multiple of so many bytes apart, and no memory yet."""
+        ...
+
     def allocate(self, size: int) -> Piece:
         """Return memory full of zeros: fresh memory could hold NaN, which no mask makes harmless."""
         ...
 
     def block(self, size: int) -> Block:
         """Return memory on the device with its counterpart on the host."""
+        ...
+
+    def shared(self, size: int) -> Block:
+        """Return memory of the host that the device reads where it is: nothing of it has to be sent."""
         ...
 
     def send(self, block: Block, size: int) -> None:
@@ -81,12 +89,18 @@ class HostDevice:
 
     name: DeviceName = "cpu"
 
+    def reserve(self, num_arrays: int, multiple: int) -> Region:
+        return HostRegion(num_arrays, multiple)
+
     def allocate(self, size: int) -> Piece:
         return _HostPiece(size)
 
     def block(self, size: int) -> Block:
         piece = _HostPiece(size)
         return Block(piece, piece.array)
+
+    def shared(self, size: int) -> Block:
+        return self.block(size)
 
     def send(self, block: Block, size: int) -> None:
         """Do nothing: both ends are the same memory."""
@@ -136,15 +150,20 @@ class CudaDevice:
         """The stream's handle."""
         return self._stream.value or 0
 
+    def reserve(self, num_arrays: int, multiple: int) -> Region:
+        return CudaRegion(self._stream, num_arrays, multiple)
+
     def allocate(self, size: int) -> Piece:
         piece = _CudaPiece(size)
-        cudart.call(
-            "cudaMemsetAsync", ctypes.c_void_p(piece.address), ctypes.c_int(0), ctypes.c_size_t(size), self._stream
-        )
+        self.clear(piece.address, size, size, 1)
         return piece
 
     def block(self, size: int) -> Block:
         return Block(self.allocate(size), _pinned(size))
+
+    def shared(self, size: int) -> Block:
+        host = _pinned(size)  # to the device, memory that cudaMallocHost gives has the same address
+        return Block(_PinnedPiece(host.ctypes.data, size), host)
 
     def send(self, block: Block, size: int) -> None:
         self._move(block.device.address, block.host.ctypes.data, size, _HOST_TO_DEVICE)
@@ -155,11 +174,6 @@ class CudaDevice:
     def copy(self, source: Pitched, target: Pitched, extent: tuple[int, int, int]) -> None:
         width, rows, groups = extent
         copy = self._copy
-        if max(source.pitch, target.pitch) > _MAX_PITCH:  # of rows that are whole arrays, few and large
-            for row in range(rows):
-                at = target.address + row * target.pitch, source.address + row * source.pitch
-                self._move(*at, width, _DEVICE_TO_DEVICE)
-            return
         copy.source = _PitchedPointer(source.address, source.pitch, source.pitch, source.rows)
         copy.target = _PitchedPointer(target.address, target.pitch, target.pitch, target.rows)
         copy.extent = _Triple(width, rows, groups)
@@ -189,6 +203,11 @@ class _CudaPiece:
         self.address, self.size = pointer.value or 0, size
         # cudaFree waits for all that runs, so nothing uses the memory any more when it is given back.
         weakref.finalize(self, cudart.call, "cudaFree", pointer).atexit = False
+
+
+class _PinnedPiece(NamedTuple):
+    address: int
+    size: int
 
 
 def _pinned(size: int) -> Bytes:

@@ -65,6 +65,8 @@ def _problem_of_card() -> str:
             f"ONNX Runtime has no kernels for {cudart.card_name()} (sm_{architecture}), only for {those}; docs/gpu.md"
         )
     on_device(np.zeros(1, np.float32), "cuda")
+    if not cudart.maps_memory():
+        return f"{cudart.card_name()} cannot give reserved addresses memory, as some virtual GPUs cannot; docs/gpu.md"
     return ""
 
 

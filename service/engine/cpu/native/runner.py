@@ -236,7 +236,7 @@ class NativeRunner:
         self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]
     ) -> list[Forced]:
         if not self.has_scorer:
-            raise no_scorer(self._bundle, "cpu")
+            raise no_scorer(self._bundle)
         pairs = zip(encoded, translations, strict=True)
         return [self._score(batch.sources[index], translation)[0] for (batch, index), translation in pairs]
 
@@ -257,7 +257,7 @@ class NativeRunner:
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
         if not self.has_scorer:
-            raise no_scorer(self._bundle, "cpu")
+            raise no_scorer(self._bundle)
         config, length = self._bundle.manifest.config, len(source)
         encoder = np.zeros((config.num_encoder_layers, config.num_heads, length, length), np.float32)
         (encoded,) = self._encode([source], encoder)
