@@ -24,6 +24,9 @@ CLIENTS := .venv-clients
 BROWSER := .venv-browser
 GPU := .venv-gpu
 COUNTED := build/gpu-counted
+COUNTED_MODELS := build/gpu-models/en-de/manifest.json $(COUNTED)/models/base/manifest.json $(COUNTED)/models/nllb/manifest.json
+ON_COUNTED = LD_LIBRARY_PATH=$(CURDIR)/$(COUNTED)/lib COUNTED_GPU_FILE=$(CURDIR)/$(COUNTED)/counters \
+	GPU_BUNDLE=$(CURDIR)/build/gpu-models/en-de COUNTED_SHAPES=$(CURDIR)/$(COUNTED)/models $(GPU)/bin/python
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests bench trials deploy
@@ -35,7 +38,7 @@ export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev native check-native test check format lint types imports unit parity reliability fuzz soak try-monitoring try-docs try-documents try-clients try-console test-gpu-counted bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev native check-native test check format lint types imports unit parity reliability fuzz soak try-monitoring try-docs try-documents try-clients try-console test-gpu-counted count-gpu bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -106,12 +109,13 @@ try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate, DeepL, G
 try-console: $(BROWSER)/.stamp  ## The console in Chromium (apt install chromium): tests and, in build/console, its pictures; 2 minutes
 	$(BROWSER)/bin/python -m pytest -q tests/browser $(PYTEST_ARGS)
 
-test-gpu-counted: $(GPU)/.stamp build/gpu-models/en-de/manifest.json  ## The engine for GPUs on one that only counts, without a GPU: launches, copies, plans a step; needs g++, 255 MB of packages
-	$(GPU)/bin/python -m tests.gpu_counted.build $(COUNTED)/lib --cuda $(COUNTED)/cuda/nvidia/cu13/include \
-		--provider $$($(GPU)/bin/python -c 'import onnxruntime, pathlib; print(pathlib.Path(onnxruntime.__file__).parent)')/capi/libonnxruntime_providers_cuda.so
+test-gpu-counted: $(COUNTED)/lib/.stamp $(COUNTED_MODELS)  ## The engine for GPUs on one that only counts, without a GPU: launches, copies, plans a step; needs g++, 255 MB of packages
 	rm -f $(COUNTED)/counters
-	LD_LIBRARY_PATH=$(CURDIR)/$(COUNTED)/lib COUNTED_GPU_FILE=$(CURDIR)/$(COUNTED)/counters GPU_BUNDLE=$(CURDIR)/build/gpu-models/en-de \
-		$(GPU)/bin/python -m pytest tests/gpu_counted tests/gpu -k "not translations and not tokens" $(PYTEST_ARGS)
+	$(ON_COUNTED) -m pytest tests/gpu_counted tests/gpu -k "not translations and not tokens" $(PYTEST_ARGS)
+
+count-gpu: $(COUNTED)/lib/.stamp $(COUNTED_MODELS)  ## What a decoder step costs a GPU, counted and modelled: a table, 5 minutes
+	rm -f $(COUNTED)/counters
+	$(ON_COUNTED) -m tests.gpu_counted $(dir $(COUNTED_MODELS))
 
 bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
@@ -239,6 +243,16 @@ $(GPU)/.stamp: pyproject.toml constraints.txt
 	@$(GPU)/bin/python -m pip install -qq --constraint constraints.txt -e . --group gpu-counted
 	@$(GPU)/bin/python -m pip install -qq --no-deps --upgrade --target $(COUNTED)/cuda 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
 	@touch $@
+
+$(COUNTED)/lib/.stamp: $(GPU)/.stamp $(wildcard tests/gpu_counted/build.py tests/gpu_counted/native/*)
+	$(GPU)/bin/python -m tests.gpu_counted.build $(@D) --cuda $(COUNTED)/cuda/nvidia/cu13/include \
+		--provider $$($(GPU)/bin/python -c 'import onnxruntime, pathlib; print(pathlib.Path(onnxruntime.__file__).parent)')/capi/libonnxruntime_providers_cuda.so
+	@touch $@
+
+# Shapes of models whose weights are zeros that take no room.
+$(COUNTED)/models/%/manifest.json: tests/gpu_counted/shapes.py | $(DEV)/.stamp
+	@mkdir -p $(COUNTED)/models
+	$(BIN)/python -m tests.gpu_counted.shapes $* $(@D)
 
 clean:  ## Remove builds and caches; the environments stay
 	rm -rf build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants

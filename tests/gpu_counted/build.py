@@ -24,7 +24,7 @@ LIBRARIES = {
     "libcublas.so.13": ("cublas.cpp", "cublas"),
     "libcudnn.so.9": ("cudnn.cpp", "cudnn"),
     "libcurand.so.10": ("", "curand"),
-    "libcuda.so.1": ("", "cu"),
+    "libcuda.so.1": ("cuda.cpp", "cu"),
 }
 
 

@@ -41,7 +41,7 @@ async def test_the_server_starts_serves_reloads_and_drains(bundle, tmp_path):
             answers = await asyncio.gather(*(calls.translate("The cat sleeps.", "It rains.") for _ in range(20)))
             put(bundle, repository, "2")
             server.process.send_signal(signal.SIGHUP)
-            await eventually(lambda: server.metric("dragoman_model_info", version="2") == 1)
+            await eventually(lambda: server.metric("dragoman_model_info", version="2") == 1, within_s=180.0)
             after = await calls.translate("The cat sleeps.")
     finally:
         server.terminate()

@@ -28,6 +28,7 @@ from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
 from tests.fakes.steered_jobs import steered
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
+from tests.parity.model_pair import num_sentences
 
 
 def device_runner(bundle: Bundle, graphs: Path) -> CudaRunner:
@@ -119,11 +120,11 @@ def poison(state: CudaState) -> None:
 def test_a_load_that_comes_again_finds_all_its_steps_bound(twin):
     loop = EngineLoop(twin, SchedulerConfig(max_rows=64))
     run(loop, jobs(60, 4), np.random.default_rng(4))
-    bound = set(twin._steps)
+    bound = set(twin._steps._bound)
 
     run(loop, jobs(60, 4), np.random.default_rng(4))
 
-    assert set(twin._steps) == bound
+    assert set(twin._steps._bound) == bound
 
 
 def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monkeypatch):
@@ -169,6 +170,28 @@ def test_half_precision_gives_the_trained_models_tokens(trained):
     found = tokens(run(EngineLoop(device_runner(trained, trained.path("fp16"))), some))
 
     assert sum(found[n] == expected[n] for n in expected) >= 99
+
+
+@pytest.mark.slow
+def test_slots_give_the_trained_models_tokens_whatever_is_asked_for(trained, tmp_path):
+    """Sentences in float32 that join a few at a time, with any beam and options, and some of them alone."""
+    source, random = ExportSource.load(default_bundle_dir()), np.random.default_rng(1)
+    write_cuda_graphs(source.config, source.state, FloatProducts(dtype=TensorProto.FLOAT), tmp_path / "fp32")
+    sessions = {name: open_session(tmp_path / f"fp32/{name}.onnx", 1) for name in GRAPHS}
+    runner = CudaRunner(trained, sessions, HostDevice(), masked=MASKED)
+    tokenizer = Tokenizer.load(trained.tokenizer_path)
+    some = []
+    for number, line in enumerate(own_sentences(num_sentences(60), seed=7)):
+        params = SearchParams(beam_size=int(random.choice([1, 4, 5])), max_target_tokens=60)
+        plain = Job(id=number, source_ids=tuple(tokenizer.encode(line)), params=params)
+        some.append(steered(plain, random, 8_000) if number % 3 == 0 else plain)
+
+    expected = tokens(run(EngineLoop(CpuRunner(trained, precision="fp32")), some))
+    found = tokens(run(EngineLoop(runner, SchedulerConfig(max_rows=256)), some, random))
+    alone = {job.id: tokens(run(EngineLoop(runner), [job]))[job.id] for job in some[::10]}
+
+    assert found == expected
+    assert alone == {number: expected[number] for number in alone}
 
 
 def test_a_bundle_without_graphs_for_a_gpu_says_how_to_make_them(bundle):

@@ -385,6 +385,31 @@ EXPORTED cudaError_t cudaFree(void* pointer) {
   device_memory.erase(piece);
   return cudaSuccess;
 }
+EXPORTED bool counted_take(size_t size) {
+  forbid_in_capture("cuMemCreate");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (allocated + size > total_memory()) return false;
+  allocated += size;
+  note("allocate", size);
+  return true;
+}
+EXPORTED void counted_give(size_t size) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  allocated -= size;
+  note("free", size);
+}
+EXPORTED void counted_mapped(void* address, size_t size) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  device_memory[static_cast<char*>(address)] = size;
+}
+EXPORTED bool counted_unmapped(void* address, size_t size) {
+  forbid_in_capture("cuMemUnmap");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  auto piece = device_memory.find(static_cast<char*>(address));
+  if (piece == device_memory.end() || piece->second != size) return false;
+  device_memory.erase(piece);
+  return true;
+}
 EXPORTED cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 EXPORTED cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t size, cudaMemPool_t, cudaStream_t) {
   return cudaMalloc(pointer, size);

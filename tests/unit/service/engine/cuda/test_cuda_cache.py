@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.cuda import cache
-from service.engine.cuda.cache import CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
+from service.engine.cuda.cache import CachePool, CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
 from service.engine.cuda.memory import HostDevice, Layout, Pitched
+from service.engine.faults import DeviceOutOfMemory
 from service.engine.key_value_cache import MASKED, CacheShape
 
 SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=4)
@@ -88,8 +89,8 @@ def test_slots_of_any_columns_begin_at_the_same_addresses():
         assert slots.addresses() == addresses
 
 
-def state_of(num_sentences: int) -> CudaState:
-    state = CudaState(SHAPE, BEAM, HostDevice(), MASKED)
+def state_of(num_sentences: int, pool: CachePool | None = None) -> CudaState:
+    state = CudaState(pool or CachePool(SHAPE, HostDevice(), MASKED), BEAM)
     state.append(encoded([5] * num_sentences, np.random.default_rng(1)), range(num_sentences))
     return state
 
@@ -97,7 +98,7 @@ def state_of(num_sentences: int) -> CudaState:
 def written(state: CudaState) -> dict[str, npt.NDArray[np.generic]]:
     """What the next step is told."""
     state.prepare()
-    layout = Layout(state.step_inputs())
+    layout = Layout(state.step_inputs(state.num_slots))
     arrays = layout.views(np.full(layout.size, 255, np.uint8))
     state.write(arrays)
     return arrays
@@ -161,14 +162,13 @@ def test_slots_without_a_sentence_are_told_as_ones_that_begin():
 
     arrays = written(state)
 
-    empty = sorted(set(range(8)) - set(state.slots.tolist()))
+    empty = sorted(set(range(16)) - set(state.slots.tolist()))
     assert (arrays["past_lengths"][empty] == 0).all()
     assert (arrays["source_lengths"][empty] == 1).all()
     assert (arrays["new_columns"][empty, :, :, 2] == np.arange(BEAM)).all()
 
 
 def test_memory_that_a_large_load_took_counts_as_growth(monkeypatch):
-    monkeypatch.setattr(cache, "_INITIAL_BYTES", 1 << 16)
     monkeypatch.setattr(cache, "_KEPT_BYTES", 1 << 20)
     state = state_of(4)
     assert not state.has_grown
@@ -178,12 +178,36 @@ def test_memory_that_a_large_load_took_counts_as_growth(monkeypatch):
     assert state.has_grown
 
 
+def test_a_group_has_the_addresses_of_one_like_it_that_has_gone():
+    """So that steps which were recorded there can be replayed; what the other group wrote is gone."""
+    pool = CachePool(SHAPE, HostDevice(), MASKED)
+    first, second = state_of(40, pool), state_of(3, pool)
+    addresses = first.own.address, first.cross.address
+    assert second.own.address != first.own.address
+    memory = first.own
+    views(memory, 40)[0][:] = 7.0
+
+    del first
+    third = state_of(2, pool)
+
+    assert (third.own.address, third.cross.address) == addresses
+    assert third.own.num_bytes < views(memory, 40)[0].nbytes * ARRAYS
+    assert not views(memory, 40)[0].any()
+
+
+def test_memory_beyond_what_is_reserved_fails_the_batch_that_asks_for_it():
+    state = state_of(1)
+
+    with pytest.raises(DeviceOutOfMemory, match="are reserved"):
+        state.reserve(1 << 16, 256, 64)
+
+
 @given(st.integers(1, 5_000))
 def test_buckets_hold_what_is_asked_for_and_twice_that_at_most(number):
     for bucket in (slot_bucket(number), column_bucket(number)):
-        assert number <= bucket < max(2 * number, 65)
+        assert number <= bucket <= max(2 * number, 64)
     assert slot_bucket(slot_bucket(number)) == slot_bucket(number)
-    assert (3 << 12) % column_bucket(min(number, 4_096)) == 0
+    assert (3 << 14) % column_bucket(number) == 0
 
 
 def test_copies_move_rows_between_memories_of_other_pitch():

@@ -26,6 +26,7 @@ CASES = [
     ),
     ({"architecture": 100}, "no kernels for Some card (sm_100)"),
     ({"refuses": True}, "CUDA failure 35: too old"),
+    ({"maps_memory": False}, "Some card cannot give reserved addresses memory"),
 ]
 
 
@@ -45,8 +46,18 @@ def test_a_card_runs_the_code_of_its_major_version(monkeypatch, architecture):
     assert find_problem() == ""
 
 
-def pretend(monkeypatch, *, has_provider=True, missing="", refuses=False, driver=13_000, architecture=90) -> None:
+def pretend(
+    monkeypatch,
+    *,
+    has_provider=True,
+    missing="",
+    refuses=False,
+    driver=13_000,
+    architecture=90,
+    maps_memory=True,
+) -> None:
     """As on a machine where this is so."""
+    monkeypatch.setattr(cudart, "maps_memory", lambda: maps_memory)
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider"] * has_provider)
     monkeypatch.setattr(ort, "preload_dlls", lambda: None, raising=False)
     monkeypatch.setattr(session, "_loads", lambda library: library != missing)
