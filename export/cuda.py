@@ -121,10 +121,9 @@ class CudaScorerGraph(ScorerGraph):
         """As in `ScorerGraph`, with the operator of the encoder."""
         names = [f"{name}.{part}.states" for part in ("query", "key", "value")]
         parts = self.graph.nodes("Split", self.packed_projections(name, states), names=names, axis=-1, num_outputs=3)
-        sizes = {"num_heads": self.config.num_heads, "unidirectional": 1}
-        return self.linear(
-            f"{name}.output", self.graph.node("MultiHeadAttention", *parts, domain=CONTRIB_DOMAIN, **sizes)
-        )
+        node, heads = self.graph.node, self.config.num_heads
+        mixed = node("MultiHeadAttention", *parts, domain=CONTRIB_DOMAIN, num_heads=heads, unidirectional=1)
+        return self.linear(f"{name}.output", mixed)
 
     def as_float(self, value: str) -> str:
         """A cast."""

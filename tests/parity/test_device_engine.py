@@ -20,9 +20,10 @@ from service.engine.cuda.cache import CudaState
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.faults import DeviceOutOfMemory
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.job import FailureKind, Forced, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.key_value_cache import MASKED, CacheShape
 from service.engine.loop import EngineLoop
+from service.engine.runner import Runner
 from service.engine.scheduler import SchedulerConfig
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
@@ -192,6 +193,31 @@ def test_slots_give_the_trained_models_tokens_whatever_is_asked_for(trained, tmp
 
     assert found == expected
     assert alone == {number: expected[number] for number in alone}
+
+
+@pytest.mark.slow
+def test_half_precision_scores_and_aligns_as_the_cpu_does(trained):
+    """Whoever moves to a GPU has markup and spans put back at the same places."""
+    tokenizer = Tokenizer.load(trained.tokenizer_path)
+    lines = own_sentences(40, seed=5)
+    sources = [tokenizer.encode(line) for line in lines]
+    translations = [tokenizer.encode(line)[:-1] for line in reversed(lines)]
+    cpu = CpuRunner(trained, precision="fp32")
+    sessions = {name: open_session(path, 1) for name, path in graph_paths(trained).items()}
+    device = CudaRunner(trained, sessions, HostDevice())
+    assert device.has_scorer
+
+    def scored(runner: Runner) -> list[Forced]:
+        batches = [runner.encode(sources[:25]), runner.encode(sources[25:])]
+        return runner.score([(batch, index) for batch in batches for index in range(len(batch.lengths))], translations)
+
+    expected, found = scored(cpu), scored(device)
+
+    for source, ours, theirs in zip(sources, found, expected, strict=True):
+        assert np.allclose(ours.log_probs, theirs.log_probs, atol=0.05)
+        attention, wanted = (np.frombuffer(one.attention, np.float16) for one in (ours, theirs))
+        shape = len(ours.log_probs), len(source)
+        assert np.abs(attention - wanted).reshape(shape)[:-1].max() < 0.02  # the last row of shifted heads is nobody's
 
 
 def test_a_bundle_without_graphs_for_a_gpu_says_how_to_make_them(bundle):

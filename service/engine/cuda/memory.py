@@ -31,8 +31,13 @@ class Pitched(NamedTuple):
 class Piece(Protocol):
     """Memory on the device, which is given back when this object goes."""
 
-    address: int
-    size: int  # bytes
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
 
 
 class Block(NamedTuple):
