@@ -193,6 +193,14 @@ void check_rows(const Kernels& kernels, Random& random) {
               "activation " + std::to_string(static_cast<int>(activation)));
     }
 
+    const std::vector<float> inputs = random.numbers(2 * width, 3.0f), parent = random.numbers(width);
+    const float* given_parent = random.integer(0, 1) ? parent.data() : nullptr;
+    std::vector<float> cell(width), wanted_cell(width);
+    found = wanted = random.numbers(width);
+    kernels.recur(inputs.data(), given_parent, width, cell.data(), found.data());
+    plain_kernels.recur(inputs.data(), given_parent, width, wanted_cell.data(), wanted.data());
+    require(are_close(cell, wanted_cell, 1e-5f) && are_close(found, wanted, 1e-5f), kernels.name, "recurrent unit");
+
     std::vector<uint8_t> levels(width);
     const float scale = kernels.quantize(values.data(), width, levels.data());
     float largest = 0.0f;

@@ -67,6 +67,7 @@ def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig
     assert len({tuple(found.hypotheses[0]) for found in theirs}) >= 6
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_a_student_with_ssrus_writes_what_its_equations_say(tmp_path: Path) -> None:
     config = marian_config(architecture=Architecture.SSRU, norm_placement=NormPlacement.POST)
     write_marian_npz(tmp_path, config)

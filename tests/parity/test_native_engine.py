@@ -247,9 +247,9 @@ def test_an_instruction_set_that_the_cpu_lacks_is_refused(bundle):
 
 
 def test_a_model_that_it_does_not_know_is_refused_by_name(bundle):
-    config = replace(bundle.manifest.config, architecture=Architecture.SSRU)
+    config = replace(bundle.manifest.config, architecture=Architecture.LSTM)
 
-    with pytest.raises(BundleError, match="the native engine does not know architecture ssru"):
+    with pytest.raises(BundleError, match="the native engine does not know architecture lstm"):
         NativeRunner(replace(bundle, manifest=replace(bundle.manifest, config=config)), precision="fp32")
 
 

@@ -173,6 +173,7 @@ def test_without_added_tokens_ids_are_those_of_sentencepiece(pair, checkpoint, t
     assert tokenizer.encode("<2de> to go").count(german) == 1  # what looks like a language in a text stays text
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("kind", ["v1.1"], indirect=True)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_a_sentence_gets_the_same_scores_in_any_company(checkpoint, pair, precision, tmp_path):

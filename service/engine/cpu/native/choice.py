@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from model.bundle import Bundle
-from model.config import Architecture
 from service.engine.cpu.native.library import PLAIN, LibraryError, instruction_set
 from service.engine.spec import Runtime
 
@@ -33,10 +32,8 @@ def unsupported(bundle: Bundle, precision: str | None = None) -> str:
         return "graphs for a GPU"
     if variant.scorer and bundle.manifest.alignment is None:
         return "which heads align"
-    if config.architecture is not Architecture.TRANSFORMER:
+    if config.is_recurrent:
         return f"architecture {config.architecture}"
-    if config.relative_distance:
-        return "relative positions"
     if config.d_model % PANEL:
         return f"d_model {config.d_model}, which is no multiple of {PANEL}"
     return ""

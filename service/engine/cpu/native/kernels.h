@@ -124,6 +124,9 @@ struct Kernels {
   void (*normalize)(const float* values, int width, const Norm&, float* out);
   // in place, and times factors [width] unless they are null
   void (*activate)(float* values, const float* factors, int width, Activation);
+  // One step of an SSRU: inputs [2, width] are x and what forgets.  cell = x + sigmoid(forget) * (parent's cell - x), of
+  // no parent (null) 0; adds relu(cell) to out.
+  void (*recur)(const float* inputs, const float* parent, int width, float* cell, float* out);
   // row `token` of the table plus position [D], unless that is null
   void (*embed)(const Table&, int32_t token, const float* position, int width, float* out);
   // out [M, out_stride] = or += rows times weights plus bias

@@ -25,7 +25,7 @@ class Stack {
            model_.integers.reserve(num_rows * widest) && model_.scales.reserve(num_rows) &&
            model_.hidden.reserve(kInnerRows * inner * (header_.is_gated ? 2 : 1)) &&
            model_.hidden_integers.reserve(kInnerRows * inner) && model_.hidden_scales.reserve(kInnerRows) &&
-           model_.weights.reserve(num_weights) && model_.keys.reserve(num_padded * attention_width_ * sizeof(float));
+           reserve_bias(most_columns) && model_.weights.reserve(num_weights) && model_.keys.reserve(num_padded * attention_width_ * sizeof(float));
   }
 
   float* states() { return model_.states.data(); }
@@ -67,6 +67,67 @@ class Stack {
     if (!header_.norms_first) normalize(norm, num_rows);
   }
 
+  // What self-attention adds for M queries from `first` on and N keys, by how far a key is before its query (Shaw et al.
+  // 2018, Raffel et al. 2020): [H, M, stride]; null where positions are added.
+  const float* relative_bias(const float* table, int first, int num_queries, int num_keys, size_t stride) {
+    const int farthest = header_.relative_distance;
+    if (!farthest) return nullptr;
+    float* out = model_.bias.data();
+    for (int head = 0; head < header_.num_heads; head++, table += 2 * farthest + 1) {
+      for (int query = first; query < first + num_queries; query++, out += stride) {
+        for (int key = 0; key < num_keys; key++) {
+          const int distance = query - key;
+          out[key] = table[farthest + (distance < -farthest ? -farthest : distance > farthest ? farthest : distance)];
+        }
+      }
+    }
+    return model_.bias.data();
+  }
+
+  // Self-attention of the decoder: a column for the key and value of each row, and each row over its own past.
+  void attend_to_past(const DecoderLayer& layer, int number, const DecoderRow* rows, int num_rows) {
+    const int stride = 3 * attention_width_;
+    const size_t column_bytes = 2 * attention_width_ * model_.cache->element_size;
+    float *wide = model_.wide.data(), *mixed = model_.mixed.data();
+    const Rows inputs = enter(layer.query_key_value, layer.own_norm, num_rows);
+    kernels_.product(layer.query_key_value, inputs, num_rows, wide, stride, false);
+    for (int row = 0; row < num_rows; row++) {  // all keys before any query, since rows may attend to each other
+      uint8_t* cache = rows[row].sentence->layer(model_, number) + rows[row].column * column_bytes;
+      model_.cache->store(wide + static_cast<size_t>(row) * stride + attention_width_, 2 * attention_width_, cache);
+    }
+    for (int row = 0; row < num_rows; row++) {
+      ColumnAttention attention = {};
+      attention.query = wide + static_cast<size_t>(row) * stride;
+      attention.cache = rows[row].sentence->layer(model_, number);
+      attention.columns = rows[row].columns, attention.num_columns = rows[row].num_columns;
+      attention.num_heads = header_.num_heads, attention.head_width = header_.head_width;
+      attention.scale = header_.attention_scale;
+      const int newest = rows[row].num_columns - 1;
+      attention.bias = relative_bias(model_.target_bias, newest, 1, rows[row].num_columns, rows[row].num_columns);
+      attention.weights = model_.weights.data();
+      attention.out = mixed + static_cast<size_t>(row) * attention_width_;
+      model_.cache->attend_columns(attention);
+    }
+    leave(layer.own_output, layer.own_norm, mixed, num_rows);
+  }
+
+  // The recurrent unit in its place: a column holds a cell [D], and a row reads that of its parent.
+  void recur(const DecoderLayer& layer, int number, const DecoderRow* rows, int num_rows) {
+    const size_t column_bytes = 2 * attention_width_ * model_.cache->element_size;
+    float* wide = model_.wide.data();
+    const Rows inputs = enter(layer.input_forget, layer.own_norm, num_rows);
+    kernels_.product(layer.input_forget, inputs, num_rows, wide, 2 * width_, false);
+    for (int row = 0; row < num_rows; row++) {
+      uint8_t* cache = rows[row].sentence->layer(model_, number);
+      const auto cell_of = [&](int column) { return reinterpret_cast<float*>(cache + column * column_bytes); };
+      const int length = rows[row].num_columns;
+      const float* parent = length > 1 ? cell_of(rows[row].columns[length - 2]) : nullptr;
+      const size_t first = static_cast<size_t>(row) * width_;
+      kernels_.recur(wide + 2 * first, parent, width_, cell_of(rows[row].column), states() + first);
+    }
+    if (!header_.norms_first) normalize(layer.own_norm, num_rows);
+  }
+
   void feed_forward(const FeedForward& layer, int num_rows) {
     const int inner = header_.inner_width, stride = layer.inner.num_outputs;
     float* hidden = model_.hidden.data();
@@ -94,6 +155,12 @@ class Stack {
   }
 
  private:
+  // Of relative positions: for all queries of a sentence.
+  [[nodiscard]] bool reserve_bias(size_t most_columns) {
+    return !header_.relative_distance ||
+           model_.bias.reserve(header_.num_heads * most_columns * round_up(most_columns, kPanel));
+  }
+
   Model& model_;
   const Header& header_;
   const Kernels& kernels_;
@@ -142,8 +209,8 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
   for (int b = 0, row = 0; b < num_sources; b++) {
     for (int s = 0; s < sources[b]->num_columns; s++, row++) {
       float* states = stack.states() + static_cast<size_t>(row) * width;
-      kernels.embed(model.source_table, ids[row], model.source_positions + static_cast<size_t>(s) * width, width,
-                    states);
+      const float* position = model.source_positions ? model.source_positions + static_cast<size_t>(s) * width : nullptr;
+      kernels.embed(model.source_table, ids[row], position, width, states);
     }
   }
   if (header.has_embedding_norm) stack.normalize(model.source_embedding_norm, num_rows);
@@ -161,6 +228,8 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
       attention.queries = queries, attention.query_stride = stride, attention.num_queries = num_columns;
       attention.keys = model.keys.data(), attention.values = queries + 2 * attention_width;
       attention.value_stride = stride, attention.num_columns = num_columns;
+      attention.bias =
+          stack.relative_bias(model.source_bias, 0, num_columns, num_columns, round_up(num_columns, kPanel));
       attention.weights = model.weights.data();
       attention.out = model.mixed.data() + static_cast<size_t>(row) * attention_width;
       attention.out_stride = attention_width;
@@ -195,8 +264,7 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
 bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, float* shown) {
   const Header& header = model.header;
   const Kernels& kernels = *model.kernels;
-  const int width = header.width, attention_width = model.attention_width(), stride = 3 * attention_width;
-  const size_t column_bytes = 2 * attention_width * model.cache->element_size;
+  const int width = header.width, attention_width = model.attention_width();
   int most_columns = 1;
   for (int row = 0; row < num_rows; row++) {
     const int own = rows[row].num_columns, shared = rows[row].sentence->source->num_columns;
@@ -206,7 +274,8 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
   Stack stack(model);
   if (!stack.reserve(num_rows, most_columns)) return false;
   for (int row = 0; row < num_rows; row++) {
-    const float* position = model.target_positions + static_cast<size_t>(rows[row].position) * width;
+    const size_t first = static_cast<size_t>(rows[row].position) * width;
+    const float* position = model.target_positions ? model.target_positions + first : nullptr;
     kernels.embed(model.target_table, rows[row].token, position, width,
                   stack.states() + static_cast<size_t>(row) * width);
   }
@@ -215,26 +284,13 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
   for (int i = 0; i < header.num_decoder_layers; i++) {
     const DecoderLayer& layer = model.decoder[i];
     float *wide = model.wide.data(), *mixed = model.mixed.data();
-    Rows inputs = stack.enter(layer.query_key_value, layer.own_norm, num_rows);
-    kernels.product(layer.query_key_value, inputs, num_rows, wide, stride, false);
-    for (int row = 0; row < num_rows; row++) {  // all keys before any query, since rows may attend to each other
-      uint8_t* cache = rows[row].sentence->layer(model, i) + rows[row].column * column_bytes;
-      model.cache->store(wide + static_cast<size_t>(row) * stride + attention_width, 2 * attention_width, cache);
+    if (header.is_recurrent) {
+      stack.recur(layer, i, rows, num_rows);
+    } else {
+      stack.attend_to_past(layer, i, rows, num_rows);
     }
-    for (int row = 0; row < num_rows; row++) {
-      ColumnAttention attention = {};
-      attention.query = wide + static_cast<size_t>(row) * stride;
-      attention.cache = rows[row].sentence->layer(model, i);
-      attention.columns = rows[row].columns, attention.num_columns = rows[row].num_columns;
-      attention.num_heads = header.num_heads, attention.head_width = header.head_width;
-      attention.scale = header.attention_scale;
-      attention.weights = model.weights.data();
-      attention.out = mixed + static_cast<size_t>(row) * attention_width;
-      model.cache->attend_columns(attention);
-    }
-    stack.leave(layer.own_output, layer.own_norm, mixed, num_rows);
 
-    inputs = stack.enter(layer.cross_query, layer.cross_norm, num_rows);
+    const Rows inputs = stack.enter(layer.cross_query, layer.cross_norm, num_rows);
     kernels.product(layer.cross_query, inputs, num_rows, wide, attention_width, false);
     for (int row = 0, count; row < num_rows; row += count) {
       Source& source = *rows[row].sentence->source;

@@ -88,6 +88,8 @@ bool is_possible(const Header& header) {
          header.head_width % kPanel == 0 && header.inner_width % kPanel == 0 && header.num_logits % kBlock == 0 &&
          header.num_target_tokens <= header.num_logits && attention_width <= kMostNumbers / 4 &&
          2 * attention_width * header.num_decoder_layers <= kMostNumbers && header.inner_width <= kMostNumbers / 2 &&
+         header.relative_distance >= 0 && header.relative_distance <= kMostNumbers / 4 &&
+         (!header.is_recurrent || attention_width >= header.width) &&
          header.activation >= 0 && header.activation <= static_cast<int32_t>(Activation::kGeluTanh);
 }
 
@@ -108,12 +110,16 @@ bool read_model(const uint8_t* packed, size_t num_bytes, Model& model, bool& has
   Tensors tensors(packed, num_bytes, table, header.num_tensors);
   model.source_table = tensors.table(header.num_source_tokens, width);
   model.target_table = header.shares_table ? model.source_table : tensors.table(header.num_target_tokens, width);
-  const size_t num_positions = header.num_positions * width;
-  model.source_positions = tensors.take<float>(num_positions);
+  const size_t num_positions = header.num_positions * width, num_distances = 2 * header.relative_distance + 1;
+  model.source_positions = tensors.take<float>(num_positions, header.relative_distance > 0);
   model.target_positions = header.has_own_positions ? tensors.take<float>(num_positions) : model.source_positions;
   if (header.has_embedding_norm) {
     model.source_embedding_norm = tensors.norm(header);
     model.target_embedding_norm = tensors.norm(header);
+  }
+  if (header.relative_distance) {
+    model.source_bias = tensors.take<float>(header.num_heads * num_distances);
+    model.target_bias = tensors.take<float>(header.num_heads * num_distances);
   }
   for (int32_t i = 0; i < header.num_encoder_layers; i++) {
     EncoderLayer& layer = model.encoder[i];
@@ -127,8 +133,12 @@ bool read_model(const uint8_t* packed, size_t num_bytes, Model& model, bool& has
   for (int32_t i = 0; i < header.num_decoder_layers; i++) {
     DecoderLayer& layer = model.decoder[i];
     layer.own_norm = tensors.norm(header);
-    layer.query_key_value = tensors.linear(width, 3 * attention_width);
-    layer.own_output = tensors.linear(attention_width, width);
+    if (header.is_recurrent) {
+      layer.input_forget = tensors.linear(width, 2 * width);
+    } else {
+      layer.query_key_value = tensors.linear(width, 3 * attention_width);
+      layer.own_output = tensors.linear(attention_width, width);
+    }
     layer.cross_norm = tensors.norm(header);
     layer.cross_query = tensors.linear(width, attention_width);
     layer.cross_output = tensors.linear(attention_width, width);

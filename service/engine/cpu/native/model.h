@@ -7,7 +7,7 @@
 namespace dragoman {
 
 constexpr char kMagic[8] = {'D', 'R', 'A', 'G', 'O', 'M', 'A', 'N'};
-constexpr int32_t kFormat = 2;
+constexpr int32_t kFormat = 3;
 
 // Sizes and kinds, in the order in which `pack.py` writes them.  Booleans are 0 or 1.
 struct Header {
@@ -22,6 +22,8 @@ struct Header {
   int32_t num_logits;  // N of the projection: a multiple of 64
   int32_t num_encoder_layers, num_decoder_layers;
   int32_t num_positions;
+  int32_t relative_distance;  // F, beyond which self-attention tells no farther; 0: positions are added
+  int32_t is_recurrent;  // SSRUs (Kim et al. 2019) in place of the decoder's self-attention
   int32_t norms_first;  // pre-norm: x + f(norm(x)); otherwise norm(x + f(x))
   int32_t has_embedding_norm, has_final_norm, has_own_positions, shares_table;
   int32_t is_rms, is_gated;
@@ -46,7 +48,9 @@ struct EncoderLayer {
 
 struct DecoderLayer {
   Norm own_norm, cross_norm;
-  Linear query_key_value, own_output, cross_query, cross_output;
+  Linear query_key_value, own_output;  // of self-attention
+  Linear input_forget;                 // of an SSRU in its place
+  Linear cross_query, cross_output;
   FeedForward feed_forward;
 };
 
@@ -55,7 +59,8 @@ struct Model {
   const Kernels* kernels;
   const CacheKernels* cache;  // of the caches' type
   Table source_table, target_table;
-  const float *source_positions, *target_positions;  // [P, D]
+  const float *source_positions, *target_positions;  // [P, D]; null: none are added
+  const float *source_bias, *target_bias;  // [H, 2 F + 1]: of a key that is F after its query, ..., F before it
   Norm source_embedding_norm, target_embedding_norm, encoder_norm, decoder_norm;
   Array<EncoderLayer> encoder;
   Array<DecoderLayer> decoder;
@@ -64,7 +69,7 @@ struct Model {
   const float* bans;  // [N], added behind the softmax; null: nothing
 
   // Scratch of the one call that runs.
-  Array<float> states, wide, mixed, hidden, inputs, scales, hidden_scales, weights, logits;
+  Array<float> states, wide, mixed, hidden, inputs, scales, hidden_scales, weights, bias, logits;
   Array<uint8_t> integers, hidden_integers;
   Array<uint8_t> keys;
   Array<int32_t> tokens;

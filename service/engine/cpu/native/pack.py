@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
-from model.config import Activation, ModelConfig, NormPlacement
+from model.config import Activation, Architecture, ModelConfig, NormPlacement
 from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
 from service.engine.cpu.native.choice import PANEL
@@ -29,8 +29,8 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
 
-_MAGIC, _FORMAT = b"DRAGOMAN", 2
-_HEADER = struct.Struct("<8s 4i f 18i f i")  # `Header` of model.h
+_MAGIC, _FORMAT = b"DRAGOMAN", 3
+_HEADER = struct.Struct("<8s 4i f 20i f i")  # `Header` of model.h
 _INT8 = 127  # the largest magnitude of a weight in a graph
 _ENTRY = struct.Struct("<2Q")  # offset and length of a tensor
 _ALIGNMENT = 64
@@ -119,6 +119,11 @@ class _Packer:
         return _padded(self.config.d_head)
 
     @property
+    def is_recurrent(self) -> bool:
+        """Whether SSRUs stand in place of the decoder's self-attention."""
+        return self.config.architecture is Architecture.SSRU
+
+    @property
     def num_logits(self) -> int:
         return _padded(self.config.num_target_tokens, _BLOCK)
 
@@ -128,12 +133,17 @@ class _Packer:
         if not config.shared_embeddings:
             self.table("target_embedding", config.num_target_tokens)
         positions = (config.max_positions, config.d_model)
-        self.plain("positions", positions)
+        if config.relative_distance:
+            self.add(_NOTHING)
+        else:
+            self.plain("positions", positions)
         if config.separate_positions:
             self.plain("target_positions", positions)
         if config.embedding_norm:
             self.norm("encoder.embedding_norm")
             self.norm("decoder.embedding_norm")
+        for stack in ("encoder", "decoder") if config.relative_distance else ():
+            self.plain(f"{stack}.relative_bias", (config.num_heads, 2 * config.relative_distance + 1))
         for layer in range(config.num_encoder_layers):
             name = f"encoder.layers.{layer}"
             self.norm(f"{name}.self_attention_norm")
@@ -146,8 +156,11 @@ class _Packer:
         for layer in range(config.num_decoder_layers):
             name = f"decoder.layers.{layer}"
             self.norm(f"{name}.self_attention_norm")
-            self.linear(f"{name}.self_attention.query_key_value", heads_out=3)
-            self.linear(f"{name}.self_attention.output", has_heads_in=True)
+            if self.is_recurrent:
+                self.linear(f"{name}.self_attention.input_forget", parts_out=(2, config.d_model))
+            else:
+                self.linear(f"{name}.self_attention.query_key_value", heads_out=3)
+                self.linear(f"{name}.self_attention.output", has_heads_in=True)
             self.norm(f"{name}.cross_attention_norm")
             self.linear(f"{name}.cross_attention.query", heads_out=1)
             self.linear(f"{name}.cross_attention.output", has_heads_in=True)
@@ -279,7 +292,8 @@ class _Packer:
         return _HEADER.pack(
             _MAGIC, _FORMAT, *sizes, config.d_head**-0.5, _padded(config.d_ff), config.vocab_size,
             config.num_target_tokens, self.num_logits, config.num_encoder_layers, config.num_decoder_layers,
-            config.max_positions, config.norm_placement is NormPlacement.PRE, config.embedding_norm,
+            config.max_positions, config.relative_distance, self.is_recurrent,
+            config.norm_placement is NormPlacement.PRE, config.embedding_norm,
             config.has_final_norm, config.separate_positions, config.shared_embeddings, config.rms_norm,
             config.gated, _ACTIVATIONS.index(config.activation), self.keeps_floats, config.suppressed_keep_mass,
             self.weight_levels, config.norm_epsilon, len(self.tensors),

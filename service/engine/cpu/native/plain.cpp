@@ -87,6 +87,14 @@ void activate(float* values, const float* factors, int width, Activation activat
   for (int i = 0; i < width; i++) values[i] = activated(values[i], activation) * (factors ? factors[i] : 1.0f);
 }
 
+void recur(const float* inputs, const float* parent, int width, float* cell, float* out) {
+  for (int i = 0; i < width; i++) {
+    const float x = inputs[i], past = parent ? parent[i] : 0.0f;
+    cell[i] = x + (past - x) / (1.0f + expf(-inputs[width + i]));
+    out[i] += activated(cell[i], Activation::kRelu);
+  }
+}
+
 void embed(const Table& table, int32_t token, const float* position, int width, float* out) {
   for (int i = 0; i < width; i++) {
     const size_t place = static_cast<size_t>(token) * width + i;
@@ -252,6 +260,7 @@ const Kernels plain_kernels = {
     quantize,
     normalize,
     activate,
+    recur,
     embed,
     product,
     rank,

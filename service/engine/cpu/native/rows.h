@@ -118,6 +118,18 @@ void activate(float* values, const float* factors, int width, Activation activat
 }
 
 template <class Isa>
+void recur(const float* inputs, const float* parent, int width, float* cell, float* out) {
+  using Floats = typename Isa::Floats;
+  const Floats zero = Isa::spread(0.0f);
+  for (int i = 0; i < width; i += Isa::width) {
+    const Floats x = Isa::load(inputs + i), past = parent ? Isa::load(parent + i) : zero;
+    const Floats next = Isa::add(x, gate<Isa>(Isa::sub(past, x), Isa::load(inputs + width + i)));
+    Isa::store(cell + i, next);
+    Isa::store(out + i, Isa::add(Isa::load(out + i), Isa::max(zero, next)));
+  }
+}
+
+template <class Isa>
 void embed(const Table& table, int32_t token, const float* position, int width, float* out) {
   using Floats = typename Isa::Floats;
   const size_t first = static_cast<size_t>(token) * width;

@@ -192,7 +192,7 @@ class NativeRunner:
         levels = weight_levels(instruction_set)
         self._packed = np.frombuffer(_packed(bundle, precision, prepared_dir, levels), np.uint8)  # the model lies in it
         self._model = open_model(self._packed, instruction_set)
-        self._shortlist = _shortlist(bundle, precision)
+        self._shortlist = _shortlist(bundle)
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
@@ -293,10 +293,10 @@ def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None, le
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
+def _shortlist(bundle: Bundle) -> Shortlist | None:
     """Return the bundle's shortlist, or None where it has none."""
     name, config = bundle.manifest.shortlist, bundle.manifest.config
-    if not name or not bundle.variant(precision).shortlist_step:
+    if not name:
         return None
     try:
         return Shortlist.load(bundle.path(name), config.largest_vocabulary, config.eos_id)

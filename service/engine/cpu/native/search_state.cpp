@@ -43,6 +43,7 @@ bool list_rows(SearchState& state, const Step& step, int& num_rows) {
     for (int k = 0; k < state.beam_size; k++) {
       if (step.scores[first + k] == -INFINITY) continue;
       const int32_t column = sentence.num_columns++;
+      if (state.model->header.is_recurrent) sentence.keep_newest(k);
       sentence.past(k)[sentence.lengths[k]++] = column;
       const auto token = static_cast<int32_t>(step.tokens[first + k]);
       state.rows[num_rows] = {&sentence, token, sentence.num_steps, column, sentence.past(k), sentence.lengths[k]};

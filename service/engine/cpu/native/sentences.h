@@ -55,6 +55,12 @@ struct Sentence {
   ~Sentence() {
     if (source) release(source);
   }
+  // Of a recurrent model: the newest column holds all of the past.
+  void keep_newest(int hypothesis) {
+    if (lengths[hypothesis] < 2) return;
+    past(hypothesis)[0] = past(hypothesis)[lengths[hypothesis] - 1];
+    lengths[hypothesis] = 1;
+  }
   int32_t* past(int hypothesis) { return pasts.data() + static_cast<size_t>(hypothesis) * past_capacity; }
   uint8_t* layer(const Model& model, int layer) {
     return cache.data() +

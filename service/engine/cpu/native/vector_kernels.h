@@ -20,6 +20,7 @@ constexpr Kernels kernels(const char* name) {
           quantize<Isa>,
           normalize<Isa>,
           activate<Isa>,
+          recur<Isa>,
           embed<Isa>,
           product<Isa>,
           rank<Isa>,
