@@ -34,7 +34,8 @@ from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.call import Caller
 from service.engine.beam import Candidates
-from service.engine.cpu.runner import CpuRunner, CpuState
+from service.engine.cpu.cache import CpuCache
+from service.engine.cpu.runner import CpuRunner
 from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.engine.loop import EngineLoop
 from service.engine.process import return_freed_memory
@@ -60,7 +61,7 @@ class EndlessRunner(CpuRunner):
     """The model, but no sentence ends before its limit."""
 
     def decode_step(
-        self, tokens: Ints, scores: Floats, state: CpuState, edits: Edits | None = None, *, num_candidates: int
+        self, tokens: Ints, scores: Floats, state: CpuCache, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
         candidates = super().decode_step(tokens, scores, state, edits, num_candidates=num_candidates)
         return replace(candidates, tokens=np.where(candidates.tokens == EOS_ID, UNK_ID, candidates.tokens))

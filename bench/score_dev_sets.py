@@ -21,7 +21,6 @@ from model.bundle import Bundle, default_bundle_dir
 from model.corpus import read_dev_set
 from model.evaluate import score_translations
 from model.recipe import Languages
-from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.spec import Runtime
 from service.local import LocalTranslator
 from service.records import TranslateOptions
@@ -44,10 +43,8 @@ def main(
     manifest = Bundle.load(directory).manifest
     languages = Languages(source=manifest.source_language, target=manifest.target_language)
     translator = LocalTranslator.open(directory, precision=precision, threads=threads, runtime=runtime)
-    if shortlist and translator.info.precision == "int8" and not multiplies_int8_exactly(cpu_flags()):
-        raise typer.BadParameter(
-            "this CPU has no int8 dot products, int8 graphs run without a shortlist here: take fp32"
-        )
+    if shortlist and translator.info.runtime != "native":
+        raise typer.BadParameter("only the native engine keeps to a shortlist")
     title = f"{manifest.name} {manifest.version}, {translator.info.precision}, beam {beam_size}, {threads} threads"
     title += f", {translator.info.runtime}{', shortlist' if shortlist else ''}"
     table = Table("set", "sentences", "BLEU", "chrF", "sentences/s", title=title)

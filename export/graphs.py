@@ -11,12 +11,12 @@ Axes: B sentences, K hypotheses of a sentence, S source, T cache columns, D widt
 E edits, C candidates, L decoder layers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from export.builder import CONTRIB_DOMAIN, GraphBuilder, WeightFile
-from export.linear import LOGITS_BIAS, Products, State, padded_table
+from export.builder import CONTRIB_DOMAIN, WeightFile
+from export.linear import Products, State
 from export.transformer_graph import (
     FLOAT,
     INT32,
@@ -24,14 +24,11 @@ from export.transformer_graph import (
     TransformerGraph,
     cache_names,
     cross_names,
-    logits_bias,
 )
 from model.config import VOCABULARY_MULTIPLE, ModelConfig
 
 ENCODER_NAME = "encoder.onnx"
 DECODER_STEP_NAME = "decoder_step.onnx"
-SHORTLIST_STEP_NAME = "shortlist_step.onnx"
-PROJECTION_NAME = "projection.onnx"
 BLOCK_WIDTH = VOCABULARY_MULTIPLE  # tokens that are ranked by their maximum first
 AFTER_SOFTMAX = 3  # what the fourth output of Attention is
 
@@ -232,7 +229,7 @@ class DecoderStepGraph(TransformerGraph):
         _, blocks = self.graph.nodes("TopK", ranked, count, names=["best_maxima", "best_blocks"], axis=1)  # [B, C, 1]
         of_sentence = node("Reshape", log_probs, constant("blocks_of_sentence", np.array([0, -1, BLOCK_WIDTH])))
         tokens = node("GatherND", of_sentence, blocks, batch_dims=1)  # [B, C, W]
-        parents = node("Div", blocks, self.num_blocks(maxima))
+        parents = node("Div", blocks, constant("num_blocks", np.array(self.config.num_logits // BLOCK_WIDTH)))
         scores = node("GatherND", self.step.scores, parents, batch_dims=1)  # [B, C, 1]
         sums = node("Reshape", node("Add", tokens, scores), column)
         names = ["best_sums", "places"]
@@ -275,39 +272,3 @@ class DecoderStepGraph(TransformerGraph):
     def num_ranked(self, ranked: str) -> str:
         """[1]: C, or all blocks of a sentence [B, N, 1] where they are fewer."""
         return self.graph.node("Min", self.step.num_candidates, self.graph.node("Shape", ranked, start=1, end=2))
-
-    def num_blocks(self, maxima: str) -> str:
-        """Blocks of one hypothesis."""
-        return self.graph.constant("num_blocks", np.array(self.config.num_logits // BLOCK_WIDTH))
-
-
-class ShortlistStepGraph(DecoderStepGraph):
-    """The step with a part of the vocabulary: N columns, a multiple of 64, of which a sentence may use some.
-
-    Inputs beside those of `DecoderStepGraph`: the columns of the projection (`Products.chosen_logits`) and
-        vocabulary_mask float32 [B, 1, N], added to the logits: the bias of a sentence's tokens, or minus infinity.
-    Tokens are column numbers here, in `candidate_ids` and in `edit_places`, with N in place of V.
-    """
-
-    def logits(self, states: str) -> str:
-        """[B, K, D] -> [B, K, N]."""
-        mask = self.graph.input("vocabulary_mask", FLOAT, ["B", 1, "N"])
-        table = padded_table(self.state, self.config.projection_table)
-        return self.graph.node("Add", self.products.chosen_logits(self.graph, states, table), mask)
-
-    def num_blocks(self, maxima: str) -> str:
-        """[1]: N / W."""
-        return self.graph.node("Shape", maxima, start=2, end=3)
-
-
-def projection_graph(config: ModelConfig, state: State, products: Products, weights: WeightFile) -> GraphBuilder:
-    """No inputs -> the rows of the projection [V, D], and its bias [V] if there is one, for `ShortlistStepGraph`."""
-    graph = GraphBuilder("projection", weights)
-    outputs = products.projection(graph, padded_table(state, config.projection_table))
-    bias = logits_bias(replace(config, suppressed_keep_mass=False), state)
-    if bias is not None:
-        name = "shortlist_bias" if config.suppressed_keep_mass else LOGITS_BIAS
-        outputs.append(("bias", graph.constant(name, bias), FLOAT, [len(bias)]))
-    for name, value, dtype, shape in outputs:
-        graph.output(graph.node("Identity", value, name=name), dtype, shape)
-    return graph

@@ -5,7 +5,7 @@ What differs between fp32, fp16 and int8 graphs is in this file; `graphs.py` is 
 int8 weights are symmetric with one scale for each output channel.  Activations have one scale and zero point for a
 whole layer, fixed at export by calibration, so that a sentence's numbers do not depend on what else is in the batch.
 
-Axes: D model width, V vocabulary, I inputs and O outputs of a layer, N chosen tokens.
+Axes: D model width, V vocabulary, I inputs and O outputs of a layer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +19,12 @@ from export.builder import CONTRIB_DOMAIN, Array, Deferred, GraphBuilder
 from model.config import VOCABULARY_MULTIPLE
 
 State = Mapping[str, Array]  # a model's parameters by the names of `model/transformer.py`
-Output = tuple[str, str, int, list[int | str]]  # name, value, dtype, shape
 
 LOGITS_BIAS = "logits.bias"
 WEIGHT_LIMIT = 127  # symmetric: -128 is left out
 ACTIVATION_LEVELS = 255
 SCALE_NAME, ZERO_POINT_NAME = ".input_scale", ".input_zero_point"  # behind a layer's name: its `ActivationScale`
-SMALLEST_SCALE = 1e-8  # of a channel whose weights are all zero
+SMALLEST_SCALE = 1e-20  # of a channel whose weights are all zero; far below that of any other
 BLOCK_BYTES = 16 << 20  # of a table, which may have a gigabyte: read, quantised and written at a time
 
 
@@ -135,14 +134,6 @@ class FloatProducts:
             return product
         return graph.node("Add", product, graph.constant(LOGITS_BIAS, self._cast(bias)))
 
-    def chosen_logits(self, graph: GraphBuilder, inputs: str, table: Table) -> str:
-        """Inputs times the graph's input `vocabulary_weights` [D, N]: [.., D] -> [.., N]."""
-        return graph.node("MatMul", inputs, graph.input("vocabulary_weights", self.dtype, ["D", "N"]))
-
-    def projection(self, graph: GraphBuilder, table: Table) -> list[Output]:
-        """What the inputs of `chosen_logits` are taken from: the table."""
-        return [("rows", self._rows(graph, table), self.dtype, list(table.shape))]
-
     def _rows(self, graph: GraphBuilder, table: Table) -> str:
         return self._weight(graph, table.name, table.shape, table.blocks)
 
@@ -200,24 +191,6 @@ class Int8Products:
         transposed = graph.node("Transpose", rows, perm=[1, 0])
         bias_name = "" if bias is None else graph.constant(LOGITS_BIAS, bias)
         return self._product(graph, inputs, table.name, transposed, scales, bias_name)
-
-    def chosen_logits(self, graph: GraphBuilder, inputs: str, table: Table) -> str:
-        """Inputs times the graph's inputs `vocabulary_weights` int8 [D, N] and `vocabulary_scales` float32 [N]."""
-        if table.name not in self.scales:
-            return self.floats.chosen_logits(graph, inputs, table)
-        matrix = graph.input("vocabulary_weights", TensorProto.INT8, ["D", "N"])
-        scales = graph.input("vocabulary_scales", TensorProto.FLOAT, ["N"])
-        return self._product(graph, inputs, table.name, matrix, scales, "")
-
-    def projection(self, graph: GraphBuilder, table: Table) -> list[Output]:
-        """What the inputs of `chosen_logits` are taken from: the table's integers and their scales."""
-        if table.name not in self.scales:
-            return self.floats.projection(graph, table)
-        rows, scales = self._rows(graph, table)
-        return [
-            ("rows", rows, TensorProto.INT8, list(table.shape)),
-            ("scales", scales, TensorProto.FLOAT, [table.shape[0]]),
-        ]
 
     def _rows(self, graph: GraphBuilder, table: Table) -> tuple[str, str]:
         """Integers [V, D] and scales [V]."""

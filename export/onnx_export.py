@@ -25,7 +25,7 @@ from export.calibrate import (
 from export.cuda import draw_cuda_graphs
 from export.draw import draw_graphs
 from export.golden import choose_texts, write_golden
-from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, PROJECTION_NAME, SHORTLIST_STEP_NAME
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME
 from export.heads import TokenPair, choose_heads, usual_heads
 from export.linear import ActivationScale, FloatProducts, Int8Products, Products, State
 from export.runner import GraphRunner, ScorerRunner
@@ -33,7 +33,6 @@ from export.scorer import SCORER_NAME, ScorerGraph
 from export.source import ExportSource
 from export.verify import (
     TOLERANCES,
-    ForcedInputs,
     compare,
     compare_scorer,
     reference_model,
@@ -100,7 +99,7 @@ def export_bundle(
         if samples.pairs:
             source = replace(source, alignment=choose_heads(reference, samples.pairs))
     elif options.shortlist:
-        raise ValueError("a recurrent model has no graphs for a shortlist: leave it out")
+        raise ValueError("a recurrent model takes no shortlist: leave it out")
     if options.shortlist and source.tokenizer.languages:
         raise ValueError("a model of several pairs of languages takes no shortlist, which is of one: leave it out")
     with staging_directory(destination) as staging:
@@ -129,24 +128,15 @@ def write_graphs(
     products: Products,
     directory: Path,
     alignment: AlignmentHeads | None = None,
-    *,
-    has_shortlist: bool = True,
-) -> list[GraphRunner]:
-    """Write the graphs for a CPU into a new directory, and open the steps: with all tokens, and with a shortlist."""
+) -> GraphRunner:
+    """Write the graphs for a CPU into a new directory, and open them."""
     directory.mkdir()
     graphs = draw_graphs(config, state, products)
     if not config.is_recurrent:
         weights, alignment = graphs[ENCODER_NAME].weights, alignment or usual_heads(config)
         graphs[SCORER_NAME] = ScorerGraph(config, state, products, weights, alignment).graph
-    has_shortlist = has_shortlist and SHORTLIST_STEP_NAME in graphs
-    if not has_shortlist:
-        graphs = {name: graph for name, graph in graphs.items() if name not in (SHORTLIST_STEP_NAME, PROJECTION_NAME)}
     save_graphs(graphs, directory)
-    encoder = directory / ENCODER_NAME
-    runners = [GraphRunner(encoder, directory / DECODER_STEP_NAME, config)]
-    if has_shortlist:
-        runners.append(GraphRunner(encoder, directory / SHORTLIST_STEP_NAME, config, directory / PROJECTION_NAME))
-    return runners
+    return GraphRunner(directory / ENCODER_NAME, directory / DECODER_STEP_NAME, config)
 
 
 def write_cuda_graphs(
@@ -168,35 +158,32 @@ def _export_variant(
     precision, config, state = directory.name, source.config, source.state
     if precision == GPU_PRECISION:
         half = FloatProducts(dtype=TensorProto.FLOAT16)
-        runners = [write_cuda_graphs(config, state, half, directory, source.alignment)]
+        runner = write_cuda_graphs(config, state, half, directory, source.alignment)
     else:
         products: Products = FloatProducts()
         layers: list[LayerPrecision] = []
         if precision == "int8":
             scales, layers = _scales(source, options, samples, track, directory.parent)
             products = Int8Products(scales)
-        has_shortlist = options.shortlist is not None
-        runners = write_graphs(config, state, products, directory, source.alignment, has_shortlist=has_shortlist)
+        runner = write_graphs(config, state, products, directory, source.alignment)
         if layers:
             (directory / LAYERS_NAME).write_text("".join(f"{layer}\n" for layer in layers), encoding="utf-8")
-    found: list[dict[str, float]] = []
-    reference, inputs = reference_model(config, state), list[ForcedInputs]()
-    for runner in runners:
-        inputs = translated_samples(runner, config, track(samples.verification, f"{precision}: verify"))
-        if precision != "int8" or not inputs:
-            inputs += seeded_samples(config)
-        steps = compare(runner, reference, inputs)
-        steps.require(precision, TOLERANCES[precision])
-        found.append(asdict(steps))
-    del runner, runners  # each open graph has a copy of the projection, perhaps hundreds of megabytes
+    reference = reference_model(config, state)
+    inputs = translated_samples(runner, config, track(samples.verification, f"{precision}: verify"))
+    if precision != "int8" or not inputs:
+        inputs += seeded_samples(config)
+    steps = compare(runner, reference, inputs)
+    steps.require(precision, TOLERANCES[precision])
+    found = asdict(steps)
+    del runner  # an open graph has a copy of the projection, perhaps hundreds of megabytes
     graphs = {path.stem: f"{precision}/{path.name}" for path in directory.glob("*.onnx")}
     if "scorer" in graphs and isinstance(reference, Transformer):
         alignment = source.alignment or usual_heads(config)
         scorer = ScorerRunner(directory / SCORER_NAME, directory / ENCODER_NAME)
         scores = compare_scorer(scorer, reference, inputs, alignment)
         scores.require(precision, TOLERANCES[precision])
-        found[0] |= asdict(scores)
-    parity = {name: round(value, 9) for name, value in found[0].items()}
+        found |= asdict(scores)
+    parity = {name: round(value, 9) for name, value in found.items()}
     shows = precision != GPU_PRECISION and "scorer" in graphs
     return Variant(**graphs, repetition_penalty=True, attention_weights=shows, parity=parity)
 

@@ -13,7 +13,7 @@ decoder layers.
 import numpy as np
 
 from export.builder import CONTRIB_DOMAIN, Array, WeightFile
-from export.graphs import DecoderStepGraph, ShortlistStepGraph
+from export.graphs import DecoderStepGraph
 from export.linear import Products, State, padded_table
 from export.transformer_graph import INT32, INT64, TransformerGraph, cache_names, cross_names
 from model.config import Architecture, ModelConfig
@@ -196,7 +196,3 @@ class SsruStepGraph(NewestColumnGraph):
         node("TensorScatter", cache, self.heads_apart(cell, 1), self.step.columns, name=f"{cache}_out", axis=2)
         self.graph.output(f"{cache}_out", self.dtype, self.head_shape("T"))
         return node("Relu", cell)
-
-
-class SsruShortlistStepGraph(SsruStepGraph, ShortlistStepGraph):
-    """The same with a part of the vocabulary."""

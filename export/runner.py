@@ -16,7 +16,6 @@ import onnx
 import onnxruntime as ort
 
 from export.builder import Array, WeightFile
-from export.graphs import BLOCK_WIDTH
 from export.transformer_graph import cache_names, cross_names
 from model.config import ModelConfig
 
@@ -65,8 +64,7 @@ class GreedyStep(NamedTuple):
 class GraphRunner:
     """An encoder and a decoder step that belong together."""
 
-    def __init__(self, encoder: Path, decoder_step: Path, config: ModelConfig, projection: Path | None = None) -> None:
-        """Open the graphs; `projection` is given where the step takes a part of the vocabulary: it gets all tokens."""
+    def __init__(self, encoder: Path, decoder_step: Path, config: ModelConfig) -> None:
         self._encoder = open_session(encoder)
         self._decoder_step = open_session(decoder_step)
         self._config = config
@@ -74,12 +72,6 @@ class GraphRunner:
         is_half = self._input_types["self_mask"] == "tensor(float16)"
         self._dtype: type[np.floating[Any]] = np.float16 if is_half else np.float32
         self._masked = HALF_MASKED if is_half else MASKED
-        self._vocabulary = _whole_vocabulary(open_session(projection)) if projection else Values()
-
-    @property
-    def has_shortlist(self) -> bool:
-        """Whether the step takes a part of the vocabulary."""
-        return bool(self._vocabulary)
 
     def encode(self, source: Array, source_lengths: Array) -> Values:
         """Return keys and values by the step graph's names, of source ids [B, S], padded on the right."""
@@ -110,9 +102,6 @@ class GraphRunner:
             "edit_factors": np.ones(0, np.float32),
             "num_candidates": np.array([num_candidates]),
         }
-        if self._vocabulary:
-            mask = self._vocabulary["vocabulary_mask"]
-            feeds |= self._vocabulary | {"vocabulary_mask": np.tile(mask, (num_sentences, 1, 1))}
         given = {name: value for name, value in (feeds | memory).items() if name in self._input_types}
         outputs = _run(self._decoder_step, given)
         names = [name for name in outputs if name.endswith("_out") and name.removesuffix("_out") in memory]
@@ -210,17 +199,6 @@ def padded(sentences: Sequence[Sequence[int]]) -> tuple[Array, Array]:
     source = np.zeros((len(sentences), max(lengths, default=0)), np.int64)
     source[np.arange(source.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
     return source, lengths
-
-
-def _whole_vocabulary(projection: ort.InferenceSession) -> Values:
-    """Inputs of the shortlist step that allow every token; further columns fill the last block."""
-    outputs = _run(projection, {})
-    rows = outputs["rows"]
-    spare = -len(rows) % BLOCK_WIDTH  # graphs of format 2 have any number of rows
-    mask = np.pad(outputs.get("bias", np.zeros(len(rows), np.float32)), (0, spare), constant_values=MASKED)
-    columns = {"vocabulary_weights": np.pad(rows.T, ((0, 0), (0, spare))), "vocabulary_mask": mask[None, None]}
-    scales = {"vocabulary_scales": np.pad(outputs["scales"], (0, spare))} if "scales" in outputs else {}
-    return columns | scales
 
 
 def _encode(encoder: ort.InferenceSession, source: Array, source_lengths: Array) -> Values:

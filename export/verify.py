@@ -198,10 +198,7 @@ def _differences(runner: GraphRunner, model: Transformer | Recurrent, sample: Fo
     all_ours = runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)
     for position, (log_probs, is_counted) in enumerate(zip(all_ours, sample.is_counted.T, strict=True)):
         with torch.inference_mode():
-            logits = model.project(states[:, position])
-            if runner.has_shortlist:  # its columns have no suppressed tokens, and so none of their mass
-                logits[:, list(model.config.suppressed_ids)] = -np.inf
-            reference: Array = model.log_probs(logits).numpy()[is_counted]
+            reference: Array = model.log_probs(model.project(states[:, position])).numpy()[is_counted]
         ours = log_probs[is_counted]
         best = reference.argmax(-1)
         difference = _difference(ours, reference)

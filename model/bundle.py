@@ -2,10 +2,9 @@
 
     manifest.json        what `manifest.py` describes, with the SHA-256 of every other file
     shared.spm           the tokenizer
-    int8/, fp32/         graphs of one precision: encoder.onnx, decoder_step.onnx and the weights.data they share;
-                         shortlist_step.onnx and projection.onnx for a step with a part of the vocabulary
+    int8/, fp32/         graphs of one precision: encoder.onnx, decoder_step.onnx and the weights.data they share
     fp16/                graphs for a GPU: encoder.onnx and decoder_step.onnx
-    shortlist.csr        optional: which part, by source token
+    shortlist.csr        optional: likely target tokens, by source token
     golden.tsv           optional: sentences with the translations that the graphs must give, for a server to try
     weights.safetensors  optional: all parameters in half precision, to export other precisions from; a server needs
                          no such file, even if the manifest lists it

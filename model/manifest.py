@@ -91,9 +91,9 @@ class Variant:
 
     encoder: str
     decoder_step: str
-    shortlist_step: str = ""  # the step with a part of the vocabulary
-    projection: str = ""  # the graph that this part is taken from
-    arrange: str = ""  # of older exports, as the next one; nothing reads them
+    shortlist_step: str = ""  # of older exports, as the next three; nothing reads them
+    projection: str = ""
+    arrange: str = ""
     extend: str = ""
     scorer: str = ""  # one pass over a given translation: its log-probabilities and its attention to the source
     repetition_penalty: bool = False  # whether the steps take the factors that it needs
@@ -209,7 +209,7 @@ class Manifest:
 
     @property
     def num_logits(self) -> int:
-        """Logits of a row in the step graphs, without a shortlist."""
+        """Logits of a row in the step graphs."""
         return self.config.num_logits if self.format_version >= 3 else self.config.vocab_size
 
     @property

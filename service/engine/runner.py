@@ -5,6 +5,7 @@ the end stands what runners of exported graphs share.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -142,6 +143,32 @@ class RecordingRunner(Runner, Protocol):
     def take_unrecorded(self) -> int:
         """Return how many steps since the last call found no recording."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """The sizes that the model decides."""
+
+    num_layers: int
+    num_heads: int
+    d_head: int
+    cache_parts: tuple[str, ...] = ("key", "value")  # arrays that each layer has of the tokens so far
+    has_steps: bool = False  # whether the graph must know which step wrote a column: relative positions
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "CacheShape":
+        return cls(
+            num_layers=config.num_decoder_layers,
+            num_heads=config.num_heads,
+            d_head=config.d_head,
+            cache_parts=config.cache_parts,
+            has_steps=config.relative_distance > 0,
+        )
+
+    @property
+    def column_size(self) -> int:
+        """Numbers in one column of one array."""
+        return self.num_heads * self.d_head
 
 
 def check_limits(bundle: Bundle) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.cpu.cache import CpuCache, CpuEncoded
-from service.engine.key_value_cache import MASKED, CacheShape
+from service.engine.cpu.cache import MASKED, CpuCache, CpuEncoded
+from service.engine.runner import CacheShape
 
 SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=2)
 Ints = npt.NDArray[np.int64]
@@ -19,10 +19,6 @@ def encoded(*lengths: int, seed: int = 0) -> CpuEncoded:
     shape = (len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
     arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(2 * SHAPE.num_layers)]
     return CpuEncoded(arrays, np.array(lengths, np.int32))
-
-
-def memories(cache: CpuCache) -> list[npt.NDArray[np.float32]]:
-    return [memory for slots in (cache.own, cache.cross) for memory in slots._memory]
 
 
 def contents(array: int, numbers: Sequence[int]) -> npt.NDArray[np.float32]:
@@ -48,8 +44,6 @@ class CheckedCache:
     cache: CpuCache = field(init=False)
     pasts: list[Past] = field(default_factory=list)
     num_columns: int = 0  # written so far, by any sentence
-    _arrays_by_key: dict[object, object] = field(default_factory=dict)
-    _before: tuple[object, object] = (None, None)
 
     def __post_init__(self) -> None:
         self.cache = CpuCache(SHAPE, self.beam_size)
@@ -60,12 +54,10 @@ class CheckedCache:
         for index in indices:
             kept = [array[index, :, : source.lengths[index]].copy() for array in source.arrays]
             self.pasts.append(Past(kept, [[] for _ in range(self.beam_size)]))
-        self._check_keys()
 
     def step(self, parents: Ints) -> None:
         """One decoder step, after which each hypothesis [B, K] goes on from its parent."""
         self.cache.prepare()
-        self._check_keys()
         self._write()
         assert ((self.cache.mask == 0.0).sum(axis=-1) == self.cache.past_lengths[:, :, None] + 1).all()
         self.cache.advance(parents)
@@ -94,7 +86,6 @@ class CheckedCache:
         self.cache.remove(index, is_finite=is_finite)
         self.pasts[index] = self.pasts[-1]
         self.pasts.pop()
-        self._check_keys()
 
     def check(self) -> None:
         cache = self.cache
@@ -106,7 +97,7 @@ class CheckedCache:
                 assert np.array_equal(stored[index, :, : source.shape[1]], source)
             for hypothesis, numbers in enumerate(past.columns):
                 self._check_hypothesis(index, hypothesis, numbers)
-        assert all(np.isfinite(memory).all() for memory in memories(cache))
+        assert all(np.isfinite(slots).all() for slots in (cache._own, cache._cross))
 
     def _check_hypothesis(self, index: int, hypothesis: int, numbers: list[int]) -> None:
         mask = self.cache.mask[index, 0, hypothesis]
@@ -114,21 +105,6 @@ class CheckedCache:
         assert (is_seen | (mask == MASKED)).all()
         for number, array in enumerate(self.cache.self_arrays()):
             assert np.array_equal(array[index][:, is_seen], contents(number, numbers))
-
-    def _check_keys(self) -> None:
-        """`memory` and `layout` change when an address or a shape does, and only then."""
-        if not self.pasts:
-            return
-        cache = self.cache
-        key: object = (cache.memory, cache.layout)
-        arrays: object = tuple(
-            (array.ctypes.data, array.shape)
-            for array in (*cache.self_arrays(), *cache.cross_arrays(), *numbers_of(cache), cache.mask)
-        )
-        key_before, arrays_before = self._before
-        assert (key == key_before) == (arrays == arrays_before)
-        assert self._arrays_by_key.setdefault(key, arrays) == arrays
-        self._before = key, arrays
 
 
 def numbers_of(cache: CpuCache) -> list[npt.NDArray[np.int64] | npt.NDArray[np.int32]]:

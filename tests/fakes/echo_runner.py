@@ -33,7 +33,7 @@ from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
 from service.engine.faults import explained
 from service.engine.job import Forced, HeadWeights
-from service.engine.key_value_cache import CacheShape
+from service.engine.runner import CacheShape
 from service.engine.scheduler import SchedulerConfig
 from service.engine.spec import EngineSpec
 from service.engine.steering import Edits

@@ -1,4 +1,4 @@
-"""What a test needs to know of the CPU it runs on: without int8 dot products int8 graphs keep no shortlist."""
+"""What a test needs to know of the CPU it runs on."""
 
 import pytest
 

@@ -110,7 +110,7 @@ def tiny_graphs(
     """Write and open the graphs of a random model."""
     model = tiny_model(config or tiny_config(placement, vocab_size=vocab_size))
     state = state_of(model)
-    runner, _ = write_graphs(model.config, state, _products(precision, model.config, state), directory / precision)
+    runner = write_graphs(model.config, state, _products(precision, model.config, state), directory / precision)
     return TinyGraphs(model, directory / precision, runner)
 
 
@@ -184,7 +184,7 @@ def write_tiny_bundle(
 def _manifest(model: Transformer | Recurrent, precisions: Sequence[str], shortlist: str) -> Manifest:
     limit, graphs = model.config.max_positions, ["encoder", "decoder_step"]
     if isinstance(model, Transformer):
-        graphs += ["shortlist_step", "projection", "scorer"]
+        graphs.append("scorer")
     return Manifest(
         name="tiny",
         version="0",

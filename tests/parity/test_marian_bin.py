@@ -10,10 +10,10 @@ import pytest
 
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
-from model.bundle import Bundle
 from model.config import EOS_ID, Architecture, NormPlacement, StopRule
 from model.manifest import AlignmentHeads
 from model.tokenizer import load_tokenizer
+from service.engine.cpu.native.runner import NativeRunner
 from service.engine.cpu.runner import CpuRunner
 from service.engine.job import SearchParams
 from tests.conftest import ENGLISH
@@ -32,11 +32,12 @@ def sentences(number: int, size: int) -> list[list[int]]:
     return [[*(choice.randint(2, size - 1) for _ in range(choice.randint(1, 15))), 0] for _ in range(number)]
 
 
-def tokens(bundle: Bundle, sources: list[list[int]], *, use_shortlist: bool = False) -> list[list[int]]:
+def tokens(runner: CpuRunner | NativeRunner, sources: list[list[int]], *, use_shortlist: bool) -> list[list[int]]:
     search = SearchParams(beam_size=1, max_target_tokens=20, use_shortlist=use_shortlist)
-    return [list(best.token_ids) for best, *_ in translate(CpuRunner(bundle), sources, search)]
+    return [list(best.token_ids) for best, *_ in translate(runner, sources, search)]
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("integers", [0, INTGEMM8, INTGEMM8_NEW], ids=["float32", "intgemm8", "intgemm8 of marian-nmt"])
 def test_a_binary_file_is_the_model_that_was_converted(tmp_path: Path, integers: int) -> None:
     write_marian_npz(tmp_path, CONFIG)
@@ -46,13 +47,15 @@ def test_a_binary_file_is_the_model_that_was_converted(tmp_path: Path, integers:
     options = replace(OPTIONS, vocabularies=(tmp_path / "vocab0.yml",))
     sources = sentences(30, 60)
 
-    found = tokens(import_model(tmp_path, tmp_path / "bundle", options), sources)
+    bundle = import_model(tmp_path, tmp_path / "bundle", options)
+    found = tokens(CpuRunner(bundle), sources, use_shortlist=False)
 
     wanted = [Student(arrays, CONFIG).greedy(source, 20) for source in sources]
     assert found == wanted
     assert len(set(map(tuple, wanted))) >= 8
 
 
+@pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("vocabularies", [["vocab"], ["srcvocab", "trgvocab"]], ids=["shared", "apart"])
 def test_what_firefox_serves_is_imported_with_its_shortlist(
     tmp_path: Path, tiny_tokenizer_path: Path, vocabularies: list[str]
@@ -88,11 +91,11 @@ def test_what_firefox_serves_is_imported_with_its_shortlist(
     assert (manifest.decoding.beam_size, manifest.decoding.stop_rule) == (1, StopRule.MARIAN)
     assert manifest.alignment == AlignmentHeads(heads=((1, 0),))
     sources = [tokenizer.encode(text) for text in ENGLISH[:20]]
-    student = Student(arrays, config)
-    assert tokens(bundle, sources) == [student.greedy(source, 20) for source in sources]
+    student, runner = Student(arrays, config), NativeRunner(bundle)
+    assert tokens(runner, sources, use_shortlist=False) == [student.greedy(source, 20) for source in sources]
     wanted = [
         student.greedy(source, 20, [*range(6), *source, *(token for one in source for token in lists[one])])
         for source in sources
     ]
-    assert tokens(bundle, sources, use_shortlist=True) == wanted
+    assert tokens(runner, sources, use_shortlist=True) == wanted
     assert len(set(map(tuple, wanted))) >= 5

@@ -21,7 +21,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
+from service.engine.cpu.native.choice import native_problem
 from service.engine.spec import Runtime
 from service.local import LocalTranslator
 from service.records import TranslateOptions
@@ -111,16 +111,13 @@ def main(
     """Score bundles on the project's own sentences."""
     for directory in [bundle] if bundle else shipped_bundles():
         sentences = len(pairs_of(directory).sources)
-        manifest = Bundle.load(directory, verify=False).manifest
-        has_int8 = "int8" in manifest.variants
+        loaded = Bundle.load(directory, verify=False)
         for search, options in SEARCHES.items():
-            if options.use_shortlist and not manifest.shortlist:
+            if options.use_shortlist and not loaded.manifest.shortlist:
                 print(f"{directory.name}, {search}: it has none")
                 continue
-            if options.use_shortlist and has_int8 and not multiplies_int8_exactly(cpu_flags()):
-                print(
-                    f"{directory.name}, {search}: this CPU has no int8 dot products, so int8 graphs run without it here"
-                )
+            if options.use_shortlist and (problem := native_problem(loaded, None)):
+                print(f"{directory.name}, {search}: only the native engine keeps to it, and {problem}")
                 continue
             chrf = chrf_of(directory, options)
             print(f"{directory.name}, {search}: chrF {chrf:.2f} on {sentences} sentences")

@@ -4,7 +4,7 @@ Decides nothing: what runs, for whom and what follows from it is decided by the 
 """
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,11 @@ from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates
 from service.engine.cpu.cache import CpuCache, CpuEncoded
-from service.engine.cpu.session import load_shortlist, open_session
-from service.engine.cpu.vocabulary import LiveVocabulary, Projection
+from service.engine.cpu.session import open_session
 from service.engine.faults import explained
 from service.engine.job import Forced, HeadWeights
-from service.engine.key_value_cache import CacheShape
 from service.engine.runner import (
+    CacheShape,
     Floats,
     Ints,
     StepGraph,
@@ -35,48 +34,8 @@ from service.engine.scoring import scored_shape
 from service.engine.spec import EngineSpec
 from service.engine.steering import NO_EDITS, Edits
 
-_MAX_LAYOUTS = 128  # bindings that are kept of a state; of the included model 16 kB each
-
-_LARGE_LOGITS = 16 << 20  # bytes of a step's logits, whose memory is given back when steps have become smaller
-_SMALL_STEPS = 8  # in a row: groups of different beams take turns
-
 SHOWN = "num_shown"  # input of encoder and scorer: sentences, from the first on, whose attention weights are given
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
-Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-class CpuState(CpuCache):
-    """The caches of a group of sentences, the part of the vocabulary that they may use, and where all of it lies."""
-
-    def __init__(self, shape: CacheShape, beam_size: int, vocabulary: LiveVocabulary | None) -> None:
-        super().__init__(shape, beam_size)
-        self.vocabulary = vocabulary  # None: all tokens
-        self._bound_memory: tuple[int, ...] = ()
-        self._bindings: dict[tuple[int, ...], _Binding] = {}  # by the arrays' shapes, least recently used first
-
-    def append(self, encoded: CpuEncoded, indices: Sequence[int]) -> None:
-        super().append(encoded, indices)
-        if self.vocabulary is not None:
-            self.vocabulary.append([encoded.sources[index] for index in indices])
-
-    def remove(self, index: int, *, is_finite: bool = True) -> None:
-        super().remove(index, is_finite=is_finite)
-        if self.vocabulary is not None:
-            self.vocabulary.remove(index)
-
-    def binding(self, decoder: StepGraph, num_candidates: int) -> "_Binding":
-        """Return the binding of the arrays as they lie now."""
-        vocabulary = self.vocabulary
-        generation, num_columns = (0, 0) if vocabulary is None else (vocabulary.generation, vocabulary.num_columns)
-        memory, layout = (*self.memory, generation), (*self.layout, num_columns, num_candidates)
-        if self._bound_memory != memory:  # what is kept for old memory would keep it from being freed
-            self._bound_memory = memory
-            self._bindings.clear()
-        binding = self._bindings.pop(layout, None) or _Binding(decoder, self, num_candidates)
-        self._bindings[layout] = binding
-        if len(self._bindings) > _MAX_LAYOUTS:
-            del self._bindings[next(iter(self._bindings))]
-        return binding
 
 
 class CpuRunner:
@@ -93,20 +52,9 @@ class CpuRunner:
         self.cache_shape = CacheShape.of(config)
         self._num_logits = bundle.manifest.num_logits
         self._cross_names = layer_names("cross", self.cache_shape.num_layers)
-        self._encoder = self._opened(bundle, variant.encoder, num_threads)
-        self._decoder = StepGraph.of(self._opened(bundle, variant.decoder_step, num_threads))
-        self._shortlist = load_shortlist(bundle, precision)
-        if self._shortlist is not None and variant.shortlist_step and variant.projection:
-            self._shortlist_decoder = StepGraph.of(self._opened(bundle, variant.shortlist_step, num_threads))
-            source = open_session(bundle.path(variant.projection), 1)
-            outputs = dict(zip((value.name for value in source.get_outputs()), source.run(None, {}), strict=True))
-            self._projection = Projection(outputs["rows"], outputs.get("scales"), outputs.get("bias"))
-
-        self._logits_bytes = 0  # of the largest step over the whole vocabulary since memory was given back
-        self._small_steps = 0  # in a row, each much smaller than that
-        self._giving_back = ort.RunOptions()
-        self._giving_back.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self._scorer = self._opened(bundle, variant.scorer, num_threads) if variant.scorer else None
+        self._encoder = open_session(bundle.path(variant.encoder), num_threads)
+        self._decoder = StepGraph.of(open_session(bundle.path(variant.decoder_step), num_threads))
+        self._scorer = open_session(bundle.path(variant.scorer), num_threads) if variant.scorer else None
         self._bundle, self._variant = bundle, variant
 
     @property
@@ -119,25 +67,19 @@ class CpuRunner:
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
         return cls(bundle, precision=spec.precision, num_threads=spec.num_threads)
 
-    @staticmethod
-    def _opened(bundle: Bundle, name: str, num_threads: int) -> ort.InferenceSession:
-        return open_session(bundle.path(name), num_threads, bundle.manifest.num_logits)
-
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
         return wanted
 
-    def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> CpuState:
-        vocabulary = None
-        if use_shortlist and self._shortlist is not None:
-            vocabulary = LiveVocabulary(self._shortlist, self._projection)
-        return CpuState(self.cache_shape, beam_size, vocabulary)
+    def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> CpuCache:
+        """Return an empty cache; these graphs score all tokens, whatever a shortlist names."""
+        return CpuCache(self.cache_shape, beam_size)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         source_ids, lengths = pad(sources)
         with explained():
             arrays = self._encoder.run(self._cross_names, {"source_ids": source_ids, "source_lengths": lengths})
-        return CpuEncoded(arrays, lengths, sources)
+        return CpuEncoded(arrays, lengths)
 
     def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
         if self._scorer is None:
@@ -192,34 +134,38 @@ class CpuRunner:
         return padded
 
     def decode_step(
-        self, tokens: Ints, scores: Floats, state: CpuState, edits: Edits | None = None, *, num_candidates: int
+        self, tokens: Ints, scores: Floats, state: CpuCache, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
         state.prepare()
-        vocabulary = state.vocabulary
-        decoder = self._decoder if vocabulary is None else self._shortlist_decoder
-        num_columns = self._num_logits if vocabulary is None else vocabulary.num_columns
-        binding = state.binding(decoder, min(num_candidates, state.beam_size * num_columns))
-        if edits is not None or binding.is_edited:
-            binding.edit(edits if vocabulary is None or edits is None else vocabulary.in_columns(edits), num_columns)
-        binding.tokens[:] = tokens
-        binding.scores[:, :, 0] = scores
+        num_sentences, num_logits, layers = len(tokens), self._num_logits, self.cache_shape.num_layers
+        caches = dict(zip(layer_names("self", layers, self.cache_shape.cache_parts), state.self_arrays(), strict=True))
+        inputs: Arrays = {
+            "tokens": tokens,
+            "scores": scores[:, :, None],
+            "past_lengths": state.past_lengths,
+            "columns": state.columns,
+            "self_mask": state.mask,
+            "source_lengths": state.source_lengths,
+            "num_candidates": np.array([min(num_candidates, state.beam_size * num_logits)]),
+            **({} if state.column_steps is None else {"column_steps": state.column_steps}),
+            **self._decoder.edit_inputs(edits or NO_EDITS, num_logits),
+            **dict(zip(self._cross_names, state.cross_arrays(), strict=True)),
+            **caches,
+        }
+        shape = num_sentences, int(inputs["num_candidates"][0])
+        best, ids, check = np.zeros(shape, np.float32), np.zeros(shape, np.int64), np.zeros(num_sentences, np.float32)
+        outputs: Arrays = {"candidate_scores": best, "candidate_ids": ids, "check": check}
+        outputs |= {f"{name}_out": array for name, array in caches.items()}  # in place: a column for each hypothesis
+        binding = self._decoder.session.io_binding()
+        inputs = {name: np.ascontiguousarray(array) for name, array in inputs.items()}  # kept: it holds addresses alone
+        for name, array in inputs.items():
+            binding.bind_cpu_input(name, array)
+        for name, array in outputs.items():
+            binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
         with explained():
-            options = self._run_options(tokens.size) if vocabulary is None else None
-            decoder.session.run_with_iobinding(binding.io, options)
-        parents, found = np.divmod(binding.ids, num_columns)
-        tokens = found if vocabulary is None else vocabulary.tokens.take(found)
-        return Candidates(binding.best, tokens, parents, binding.check)
-
-    def _run_options(self, num_rows: int) -> ort.RunOptions | None:
-        """Return how to run a step of so many rows: the last of several small ones gives back a large one's memory."""
-        logits_bytes = 4 * num_rows * self._num_logits
-        is_small = self._logits_bytes > max(_LARGE_LOGITS, 4 * logits_bytes)
-        self._small_steps = self._small_steps + 1 if is_small else 0
-        if self._small_steps < _SMALL_STEPS:
-            self._logits_bytes = max(self._logits_bytes, logits_bytes)
-            return None
-        self._logits_bytes, self._small_steps = logits_bytes, 0
-        return self._giving_back
+            self._decoder.session.run_with_iobinding(binding)
+        parents, found = np.divmod(ids, num_logits)
+        return Candidates(best, found, parents, check)
 
 
 def _all_outputs(graph: ort.InferenceSession, given: Arrays) -> Arrays:
@@ -228,62 +174,3 @@ def _all_outputs(graph: ort.InferenceSession, given: Arrays) -> Arrays:
     names = [value.name for value in graph.get_outputs()]
     feeds = {value.name: given[value.name] for value in inputs}
     return dict(zip(names, graph.run(names, feeds), strict=True))
-
-
-class _Binding:
-    """The memory that the decoder graph reads and writes, for arrays of certain shapes.
-
-    Nearly all of it is the cache's own, so that a step copies nothing but tokens and scores.  To tell ONNX Runtime an
-    address takes about 10 us, so a binding is kept and, when the shapes come again, used again.
-    """
-
-    def __init__(self, decoder: StepGraph, state: CpuState, width: int) -> None:
-        num_sentences, beam_size = state.num_sentences, state.beam_size
-        self.io = decoder.session.io_binding()
-        self._keep: list[npt.NDArray[Any]] = []  # ONNX Runtime holds addresses, not references
-        self.tokens = self._input("tokens", np.zeros((num_sentences, beam_size), np.int64))
-        self.scores = self._input("scores", np.zeros((num_sentences, beam_size, 1), np.float32))
-        self._input("past_lengths", state.past_lengths)
-        self._input("columns", state.columns)
-        self._input("self_mask", state.mask)
-        self._input("source_lengths", state.source_lengths)
-        if state.column_steps is not None:
-            self._input("column_steps", state.column_steps)
-        self.is_edited = False
-        self._decoder = decoder
-        self._bind_edits(NO_EDITS, 0)
-        self._input("num_candidates", np.array([width], np.int64))
-        for name, array in zip(layer_names("cross", state.shape.num_layers), state.cross_arrays(), strict=True):
-            self._input(name, array)
-        own_names = layer_names("self", state.shape.num_layers, state.shape.cache_parts)
-        for name, array in zip(own_names, state.self_arrays(), strict=True):
-            self._input(name, array)
-            self._output(f"{name}_out", array)  # in place: the graph writes one column a hypothesis
-        if state.vocabulary is not None:
-            self._input("vocabulary_weights", state.vocabulary.weights)
-            if state.vocabulary.scales is not None:
-                self._input("vocabulary_scales", state.vocabulary.scales)
-            self._input("vocabulary_mask", state.vocabulary.mask)
-        self.best = self._output("candidate_scores", np.zeros((num_sentences, width), np.float32))
-        self.ids = self._output("candidate_ids", np.zeros((num_sentences, width), np.int64))
-        self.check = self._output("check", np.zeros(num_sentences, np.float32))
-
-    def edit(self, edits: Edits | None, num_columns: int) -> None:
-        """Have the next steps change these logits, until other ones are given."""
-        self.is_edited = edits is not None
-        self._bind_edits(edits or NO_EDITS, num_columns)
-
-    def _bind_edits(self, edits: Edits, num_columns: int) -> None:
-        self._edits = self._decoder.edit_inputs(edits, num_columns)  # kept: ONNX Runtime holds addresses
-        for name, array in self._edits.items():
-            self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-
-    def _input(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-        self.io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        self._keep.append(array)
-        return array
-
-    def _output(self, name: str, array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-        self.io.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        self._keep.append(array)
-        return array

@@ -4,16 +4,13 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from model.bundle import Bundle, BundleError
-from model.shortlist import Shortlist
+from model.bundle import BundleError
 from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
 
 # ONNX Runtime itself applies it to every x86 CPU, also to those that multiply exactly without it.
 EXACT_INT8 = "session.x64quantprecision"
 # Joins a sum with the normalisation behind it: on a CPU five times as slow as the two apart (0.76 ms against 0.15).
 _SLOW_FUSION = "SkipLayerNormFusion"
-
-_MANY_LOGITS = 1 << 15  # beyond, ONNX Runtime's memory patterns, which hold the logits twice, cost more than they gain
 
 
 def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptions:
@@ -30,26 +27,11 @@ def session_options(num_threads: int, flags: frozenset[str]) -> ort.SessionOptio
     return options
 
 
-def open_session(graph: Path, num_threads: int, num_logits: int = 0) -> ort.InferenceSession:
+def open_session(graph: Path, num_threads: int) -> ort.InferenceSession:
     """Return a session whose operators have this many threads, or raise BundleError."""
     options = session_options(num_threads, cpu_flags())
-    options.enable_mem_pattern = num_logits <= _MANY_LOGITS
     providers, disabled = ["CPUExecutionProvider"], [_SLOW_FUSION]
     try:
         return ort.InferenceSession(graph, options, providers=providers, disabled_optimizers=disabled)
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
         raise BundleError(f"{graph} cannot be loaded by ONNX Runtime {ort.__version__}: {error}") from error
-
-
-def load_shortlist(bundle: Bundle, precision: str | None) -> Shortlist | None:
-    """Return the bundle's shortlist, or None where it has none or this CPU would compute its graph wrongly."""
-    variant = bundle.variant(precision)
-    # Columns are inputs of the graph, and only constants are made unsigned for CPUs that need it.
-    is_exact = variant is not bundle.manifest.variants.get("int8") or multiplies_int8_exactly(cpu_flags())
-    if not (bundle.manifest.shortlist and variant.shortlist_step and variant.projection and is_exact):
-        return None
-    try:
-        config = bundle.manifest.config
-        return Shortlist.load(bundle.path(bundle.manifest.shortlist), config.largest_vocabulary, config.eos_id)
-    except ValueError as error:
-        raise BundleError(f"{error}; export the model again") from error

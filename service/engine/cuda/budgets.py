@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from model.config import ModelConfig
-from service.engine.key_value_cache import CacheShape
+from service.engine.runner import CacheShape
 from service.engine.scheduler import SchedulerConfig
 
 _USABLE = 0.8  # of the free memory; the rest is for workspaces of products and for what memory in pieces loses

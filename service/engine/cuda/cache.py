@@ -23,7 +23,7 @@ import onnxruntime as ort
 from service.engine.cuda.memory import Device, Pitched
 from service.engine.faults import explained
 from service.engine.job import SMALLEST_WIDTH
-from service.engine.key_value_cache import CacheShape, Ints
+from service.engine.runner import CacheShape, Ints
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
 _INITIAL_SLOTS = 16

@@ -33,8 +33,8 @@ from service.engine.cuda.session import free_memory, open_on_cuda, require_cuda
 from service.engine.cuda.steps import BoundStep, Steps, run_options
 from service.engine.faults import explained
 from service.engine.job import Forced, HeadWeights
-from service.engine.key_value_cache import CacheShape
 from service.engine.runner import (
+    CacheShape,
     Floats,
     Ints,
     StepGraph,

@@ -17,8 +17,7 @@ from service.engine.cuda.memory import Device, Layout
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
 from service.engine.job import Forced
-from service.engine.key_value_cache import CacheShape
-from service.engine.runner import layer_names
+from service.engine.runner import CacheShape, layer_names
 from service.engine.scoring import scored_shape
 
 _LOGIT_BYTES = 2 + 3 * 4  # half precision as a product, float32 before and behind the softmax, and one in between

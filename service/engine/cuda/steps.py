@@ -17,8 +17,7 @@ from service.engine.cuda.cache import Arrays, CudaState
 from service.engine.cuda.memory import Block, Device, Layout
 from service.engine.cuda.session import on_device
 from service.engine.faults import explained
-from service.engine.key_value_cache import CacheShape
-from service.engine.runner import StepGraph, layer_names
+from service.engine.runner import CacheShape, StepGraph, layer_names
 from service.engine.steering import NO_EDITS
 
 _MAX_RECORDINGS = 512  # each keeps memory for as long as the session lives; further shapes are launched unrecorded

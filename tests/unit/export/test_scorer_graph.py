@@ -29,7 +29,7 @@ SOME_HEADS = AlignmentHeads(heads=((0, 1), (1, 0), (1, 3)))
 
 def scorer_of(directory: Path, alignment: AlignmentHeads, placement: NormPlacement) -> tuple[ScorerRunner, TinyGraphs]:
     model = tiny_model(tiny_config(placement))
-    runner, _ = write_graphs(model.config, state_of(model), FloatProducts(), directory / "fp32", alignment)
+    runner = write_graphs(model.config, state_of(model), FloatProducts(), directory / "fp32", alignment)
     graphs = TinyGraphs(model, directory / "fp32", runner)
     return ScorerRunner(graphs.directory / SCORER_NAME, graphs.directory / ENCODER_NAME), graphs
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.cpu.cache import MASKED
 from service.engine.cuda import cache
 from service.engine.cuda.cache import CachePool, CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
 from service.engine.cuda.memory import HostDevice, Layout, Pitched
 from service.engine.faults import DeviceOutOfMemory
-from service.engine.key_value_cache import MASKED, CacheShape
+from service.engine.runner import CacheShape
 
 SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=4)
 ARRAYS = 2 * SHAPE.num_layers
