@@ -1,13 +1,17 @@
-"""Translation in this process, without a server: the engine's loop is driven directly.
+"""Translation in this process, without a server: the work on texts is that of a server, around an engine of its own.
 
-Gives the same `Translation` records as the client and knows no gRPC.  For one thread; calls may take turns in it.
+Gives the same `Translation` records as the client and knows no gRPC.
 """
 
+import asyncio
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from model.bundle import Bundle
 from service.config import LimitsConfig
@@ -18,10 +22,10 @@ from service.records import ModelInfo, TranslateOptions, Translation, Translatio
 from service.registry.bundle_check import load_tokenizer
 from service.registry.model_info import TextCodec, describe, for_languages, index_of, search_params
 from service.text.glossary import Glossary
-from service.threads import available_threads
-from service.translation.drafts import Settings, settings_of
-from service.translation.tasks import Reply, Rounds, Task
-from service.translation.text_work import translate_text
+from service.threads import available_threads, loop_in_thread
+from service.translation.raw import Settings, settings_of
+from service.translation.search import Reply, Searches, Task, all_of
+from service.translation.texts import translate_text
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
@@ -34,46 +38,29 @@ DEFAULT_WINDOW = 1_024
 _MAX_TRIES = 12
 
 
-@dataclass(slots=True)
-class _Text:
-    """A text on its way, with the replies of its round so far."""
-
-    work: Rounds[Translation]
-    tasks: list[Task] = field(default_factory=list)
-    replies: dict[int, Reply] = field(default_factory=dict)  # by index of the task
-
-
-@dataclass(slots=True)
-class _Running:
-    """A job in the engine, and which task of which text it does."""
+class _Asked(NamedTuple):
+    """A job, and where its outcome goes."""
 
     job: Job
-    position: int  # the text's place among all texts of the call
-    index: int
-    num_tries: int = 1
-
-
-@dataclass(slots=True)
-class _Call:
-    """The texts of one call on their way."""
-
-    texts: Iterator[tuple[int, str]]  # position, text
-    settings: Settings
-    jobs: dict[int, _Running] = field(default_factory=dict)  # by id
-    working: dict[int, _Text] = field(default_factory=dict)  # by position, until they are done
-    done: dict[int, Translation] = field(default_factory=dict)  # by position, until its turn
+    outcome: "asyncio.Future[Outcome]"
 
 
 class LocalTranslator:
     """Translates with one model in this process."""
 
-    def __init__(self, codec: TextCodec, loop: "EngineLoop", info: ModelInfo, *, window: int = DEFAULT_WINDOW) -> None:
+    def __init__(
+        self, codec: TextCodec, engine: "EngineLoop", info: ModelInfo, *, window: int = DEFAULT_WINDOW
+    ) -> None:
         self.info = info
         self._codec = codec
-        self._loop = loop
+        self._engine = engine
         self._window = window  # texts that are read ahead; with 1, each is answered before the next one is read
+        self._loop = loop_in_thread("engine")  # in which the work on texts and the steps of the engine take turns
+        weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
         self._job_ids = count()
-        self._calls: dict[int, _Call] = {}  # by job: a step of one call advances the jobs of all
+        self._asked: list[_Asked] = []  # not in the engine yet
+        self._running: dict[int, asyncio.Future[Outcome]] = {}  # by job
+        self._stepping: asyncio.Task[None] | None = None
 
     @classmethod
     def open(
@@ -134,83 +121,100 @@ class LocalTranslator:
         request = replace(request or TranslationRequest(), options=options or TranslateOptions())
         info = for_languages(self.info, request.source_language, request.target_language)
         codec = self._codec.between(info.source_language, info.target_language) if info.languages else self._codec
-        return self._run(_Call(enumerate(texts), settings_of(request, info, codec, params, Glossary(request.terms))))
+        settings = settings_of(request, info, codec, params, Searches(self._run), Glossary(request.terms))
+        return self._in_order(enumerate(texts), settings)
 
-    def _run(self, call: _Call) -> Iterator[Translation]:
-        next_position = 0
+    def _in_order(self, texts: Iterator[tuple[int, str]], settings: Settings) -> Iterator[Translation]:
+        finished: SimpleQueue[tuple[int, asyncio.Task[Translation]]] = SimpleQueue()
+        tasks: dict[int, asyncio.Task[Translation]] = {}  # that run, by the place of the text
+        done: dict[int, asyncio.Task[Translation]] = {}  # until their turn
+        next_place = 0
         try:
             while True:
-                if len(call.jobs) <= self._window // 2:
-                    batch = list(islice(call.texts, self._window))
-                    self._start(call, batch)
-                    if not (batch or call.jobs or call.done):
-                        return
-                if call.jobs:
-                    for outcome in self._loop.step():
-                        self._settle(outcome)
-                while next_position in call.done:
-                    yield call.done.pop(next_position)
-                    next_position += 1
+                if len(tasks) <= self._window // 2 and (batch := list(islice(texts, self._window))):
+                    tasks |= asyncio.run_coroutine_threadsafe(
+                        self._start(batch, settings, finished), self._loop
+                    ).result()
+                if not tasks:
+                    return
+                place, task = finished.get()
+                done[place] = tasks.pop(place)
+                while next_place in done:
+                    yield done.pop(next_place).result()
+                    next_place += 1
         finally:  # a caller that stops early, or an error, leaves nothing in the engine
-            for job_id in call.jobs:
-                del self._calls[job_id]
-                self._loop.cancel(job_id)
+            for task in tasks.values():
+                self._loop.call_soon_threadsafe(task.cancel)
 
-    def _start(self, call: _Call, batch: Sequence[tuple[int, str]]) -> None:
-        """Submit the texts, longest first: the last ones to run are then short, and the batch stays full to the end."""
-        asking: list[tuple[int, int]] = []
-        for position, text in batch:
-            call.working[position] = _Text(translate_text(text, position, call.settings))
-            if self._advance(call, position):
-                asking.append((-sum(len(task.source_ids) for task in call.working[position].tasks), position))
-        for _, position in sorted(asking):
-            self._submit_round(call, position)
+    async def _start(
+        self,
+        batch: Sequence[tuple[int, str]],
+        settings: Settings,
+        finished: "SimpleQueue[tuple[int, asyncio.Task[Translation]]]",
+    ) -> dict[int, "asyncio.Task[Translation]"]:
+        """Begin the work on some texts, each of which says in the queue when it is done."""
+        tasks = {}
+        for place, text in batch:
+            own = settings._replace(searches=Searches(self._run))  # no text waits for what another one asks for
+            tasks[place] = asyncio.create_task(translate_text(text, place, own))
+            tasks[place].add_done_callback(partial(_tell, finished, place))
+        return tasks
 
-    def _advance(self, call: _Call, position: int) -> bool:
-        """Send a text the replies of its round; return whether it asks for another one."""
-        text = call.working[position]
+    async def _run(self, tasks: Sequence[Task]) -> list[Reply]:
+        return await all_of([self._reply(task) for task in tasks])
+
+    async def _reply(self, task: Task) -> Reply:
+        """Return what the engine makes of a task; one that was too many for the memory is tried again."""
+        for _ in range(_MAX_TRIES):
+            outcome = await self._outcome(task)
+            if isinstance(outcome, JobResult) or outcome.kind is not FailureKind.OUT_OF_MEMORY:
+                break
+        result = outcome if isinstance(outcome, JobResult) else InternalError(outcome.message)
+        return Reply(result, task.params.beam_size, task.params.num_searches)
+
+    async def _outcome(self, task: Task) -> Outcome:
+        job = Job(
+            id=next(self._job_ids),
+            source_ids=task.source_ids,
+            params=task.params,
+            prefix_ids=task.prefix_ids,
+            scored_ids=task.scored_ids,
+        )
+        asked = _Asked(job, asyncio.get_running_loop().create_future())
+        self._asked.append(asked)
+        if self._stepping is None or self._stepping.done():
+            self._stepping = asyncio.create_task(self._step())
         try:
-            if text.tasks:
-                text.tasks = text.work.send([text.replies.pop(index) for index in range(len(text.tasks))])
-            else:
-                text.tasks = next(text.work)
-        except StopIteration as stop:
-            del call.working[position]
-            call.done[position] = stop.value
-            return False
-        return True
+            return await asked.outcome
+        finally:
+            if self._running.pop(job.id, None) is not None:  # whoever waited has gone
+                self._engine.cancel(job.id)
 
-    def _submit_round(self, call: _Call, position: int) -> None:
-        for index, task in enumerate(call.working[position].tasks):
-            job = Job(
-                id=next(self._job_ids),
-                source_ids=task.source_ids,
-                params=task.params,
-                prefix_ids=task.prefix_ids,
-                scored_ids=task.scored_ids,
-            )
-            self._submit(call, _Running(job, position, index))
+    async def _step(self) -> None:
+        """Have the engine work as long as there is work; what is new goes in between the steps.
 
-    def _submit(self, call: _Call, running: _Running) -> None:
-        call.jobs[running.job.id] = running
-        self._calls[running.job.id] = call
-        self._loop.submit(running.job)
+        The longest sentences go first: the last ones to run are then short, and the batch stays full to the end.
+        """
+        while self._asked or self._running:
+            asked, self._asked = sorted(self._asked, key=lambda one: -len(one.job.source_ids)), []
+            try:
+                for one in asked:
+                    if not one.outcome.done():
+                        self._running[one.job.id] = one.outcome
+                        self._engine.submit(one.job)
+                outcomes = self._engine.step()
+            except Exception as error:  # noqa: BLE001  whoever waits raises it
+                waiting, self._running = self._running, {}
+                for outcome in waiting.values():
+                    outcome.set_exception(error)
+                return
+            for finished in outcomes:
+                if (waiting_for := self._running.pop(finished.job_id, None)) is not None:
+                    waiting_for.set_result(finished)
+            await asyncio.sleep(0)
 
-    def _settle(self, outcome: Outcome) -> None:
-        call = self._calls.pop(outcome.job_id, None)
-        if call is None:
-            return  # its caller went away
-        running = call.jobs.pop(outcome.job_id)
-        result: JobResult | InternalError
-        if isinstance(outcome, JobResult):
-            result = outcome
-        elif outcome.kind is FailureKind.OUT_OF_MEMORY and running.num_tries < _MAX_TRIES:
-            job = running.job._replace(id=next(self._job_ids))
-            self._submit(call, replace(running, job=job, num_tries=running.num_tries + 1))
-            return
-        else:
-            result = InternalError(outcome.message)
-        text, params = call.working[running.position], running.job.params
-        text.replies[running.index] = Reply(result, params.beam_size, params.num_rows // params.beam_size)
-        if len(text.replies) == len(text.tasks) and self._advance(call, running.position):
-            self._submit_round(call, running.position)
+
+def _tell(
+    finished: "SimpleQueue[tuple[int, asyncio.Task[Translation]]]", place: int, task: "asyncio.Task[Translation]"
+) -> None:
+    finished.put((place, task))

@@ -10,11 +10,11 @@ would hold both for ever: `in_daemon_thread`.
 import asyncio
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _PROC_SELF_CGROUP = Path("/proc/self/cgroup")
 _CGROUP_MOUNT = Path("/sys/fs/cgroup")
@@ -102,3 +102,21 @@ async def in_daemon_thread(function: Callable[[], _Result]) -> _Result:
 
     Thread(target=run, name="blocking", daemon=True).start()
     return await outcome
+
+
+def loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
+    """Return an event loop that runs in a daemon thread of its own until it is stopped, or the process ends."""
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    loop = runner.get_loop()
+
+    def run() -> None:
+        with runner:  # at the end, what still runs is cancelled
+            loop.run_forever()
+
+    Thread(target=run, name=name, daemon=True).start()
+    return loop
+
+
+async def in_loop(work: Coroutine[Any, Any, _Result], loop: asyncio.AbstractEventLoop) -> _Result:
+    """Return what the work returns or raises that runs in another thread's loop; cancelled there if it is here."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

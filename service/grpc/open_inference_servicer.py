@@ -36,8 +36,8 @@ class OpenInferenceServicer:
 
     async def server_ready(self, _: pb.ServerReadyRequest, __: Call) -> pb.ServerReadyResponse:
         """Return whether the server takes texts."""
-        pipeline = self._router.pipeline
-        return pb.ServerReadyResponse(ready=pipeline.admission.is_open and bool(pipeline.catalogue.models))
+        translator = self._router.translator
+        return pb.ServerReadyResponse(ready=translator.admission.is_open and bool(translator.catalogue.models))
 
     async def model_ready(self, request: pb.ModelReadyRequest, call: Call) -> pb.ModelReadyResponse:
         """Return whether the model serves, in this version if the request has one."""

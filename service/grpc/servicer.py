@@ -30,7 +30,7 @@ class TranslationServicer:
 
     async def score(self, request: pb.ScoreRequest, call: Call) -> pb.ScoreResponse:
         """Return one score per pair; the contract has the statuses."""
-        return encode_scores(await score(self._router.pipeline, decode_score_request(request), call))
+        return encode_scores(await score(self._router.translator, decode_score_request(request), call))
 
     async def detect_language(self, request: pb.DetectLanguageRequest, call: Call) -> pb.DetectLanguageResponse:
         """Return the language of each text; the contract has the statuses."""

@@ -76,7 +76,7 @@ class _Session:
         permit: Permit,
     ) -> None:
         self._texts = StreamTranslator(router, lines, call, permit)
-        limits = router.pipeline.limits
+        limits = router.translator.limits
         translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
         self.stream = StreamBuffer(translate, max_texts=limits.max_stream_texts)
         self._max_texts = max(limits.max_texts, ALWAYS_TEXTS)

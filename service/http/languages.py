@@ -70,5 +70,5 @@ def target_languages(infos: Sequence[ModelInfo]) -> list[str]:
 def source_of(result: TranslationResult, router: Router) -> str:
     """Return the language that the first of the models which have answered translates from."""
     name = result.model.partition(",")[0].partition("+")[0]
-    infos = (model.info for model in router.pipeline.catalogue.models)
+    infos = (model.info for model in router.translator.catalogue.models)
     return next((info.source_language for info in infos if info.name == name), "")

@@ -285,7 +285,7 @@ class LibreTranslate:
         """Return options that give so many alternatives, with a beam that is wide enough for them."""
         if not alternatives:
             return NO_OPTIONS
-        beams = [model.info.default_options.beam_size or 1 for model in self._router.pipeline.catalogue.models]
+        beams = [model.info.default_options.beam_size or 1 for model in self._router.translator.catalogue.models]
         return TranslateOptions(num_hypotheses=alternatives + 1, beam_size=max([alternatives + 1, *beams]))
 
     def _detected(self, result: TranslationResult, place: int) -> Detected:

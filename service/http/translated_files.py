@@ -156,7 +156,7 @@ class FileTranslator:
             DragomanError: as for translating.
         """
         wish = replace(wish, priority=Priority.BATCH if wish.priority is None else wish.priority)
-        wanted = _format(file, self._router.pipeline.limits.max_message_bytes), wish.target_language
+        wanted = _format(file, self._router.translator.limits.max_message_bytes), wish.target_language
         async with self._reading:
             units, wants_links = await _done(partial(units_of, file.content, *wanted), file)
         wants_links = wants_links and _has_scorer(wish, call, self._router)
@@ -165,7 +165,7 @@ class FileTranslator:
         translations: dict[int, Translation] = {}
         for text_format, alike in groupby(places, key=lambda place: units[place].format):
             request = replace(wish, format=text_format, return_alignments=wants_links)
-            for some in _batches(list(alike), min(TEXTS_AT_ONCE, self._router.pipeline.limits.max_texts)):
+            for some in _batches(list(alike), min(TEXTS_AT_ONCE, self._router.translator.limits.max_texts)):
                 yield Progress(len(translations), len(units))
                 texts = [units[place] for place in some]
                 answers = await _translate(texts, request, call, self._router, is_begun=bool(translations))

@@ -93,7 +93,7 @@ class EdgeServer:
             max_request_seconds=limits.max_request_seconds,
             max_watches=limits.max_watches,
             own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
-            refuse=parts.pipeline.refusal,
+            refuse=parts.translator.refusal,
             refusable=frozenset(
                 {servicer.TRANSLATE, servicer.SCORE, google_servicer.TRANSLATE, open_inference_servicer.INFER}
             ),

@@ -25,8 +25,8 @@ from service.registry.uploaded_glossaries import UploadedGlossaries
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls, load_traces
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
 from service.translation.routing import Router
+from service.translation.translator import Translator
 
 
 class CallParts:
@@ -57,8 +57,8 @@ class CallParts:
             slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
         )
         glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
-        self.pipeline = Pipeline(catalogue, admission, account, config.limits, executor, glossaries)
-        self.router = Router(self.pipeline, executor)
+        self.translator = Translator(catalogue, admission, account, config.limits, executor, glossaries)
+        self.router = Router(self.translator, executor)
 
     async def close_traces(self) -> None:
         """Send the traces that are still to be sent."""
@@ -78,7 +78,7 @@ class HttpParts:
             max_body_bytes=limits.max_message_bytes,
             max_file_bytes=limits.max_document_bytes,
             max_file_seconds=limits.max_document_seconds,
-            refuse=parts.pipeline.refusal,
+            refuse=parts.translator.refusal,
         )
         files = FileTranslator(parts.router)
         libretranslate = LibreTranslate(parts.router, files, limits, whole, config.security)

@@ -13,7 +13,7 @@ from service.registry.model_info import for_languages, pair_distance
 from service.text.scripts import closeness
 
 Route: TypeAlias = tuple[ModelInfo, ...]  # the model of a language pair, or two with the pivot language between them
-Routes: TypeAlias = Mapping[str, Route]  # by source language; none: the pipeline alone knows what to do
+Routes: TypeAlias = Mapping[str, Route]  # by source language; none: the one model that fits
 
 NOWHERE: Routes = {}
 
@@ -42,7 +42,7 @@ def all_languages(infos: Sequence[ModelInfo]) -> list[str]:
 def routes_of(infos: Sequence[ModelInfo], source_language: str, target_language: str) -> Routes:
     """Return the routes from the language, or all, that a request's texts can be in.
 
-    None where it is plainly one model: the pipeline finds that by itself, or says that there is none.  Where only the
+    None where it is plainly one model: the translator finds that by itself, or says that there is none.  Where only the
     target language is named, a text may be in it, so that one model is a route, too.
     """
     sources = [source_language] if source_language else source_languages(infos)

@@ -8,15 +8,13 @@ already, or in no language that a model translates from, goes nowhere and comes 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from service.call import Call
 from service.errors import TooLong, Unavailable
-from service.queue.admission import Permit
 from service.records import (
     DetectedLanguage,
     ModelInfo,
@@ -33,12 +31,11 @@ from service.registry.model_info import untranslated
 from service.telemetry.logs import describe_error, get_logger
 from service.text.detector import NO_LANGUAGE, Detector
 from service.text.scripts import closeness
-from service.translation.pipeline import INLINE_CHARACTERS, Pipeline
 from service.translation.routes import NOWHERE, Route, Routes, all_languages, find_route, legs_of, routes_of
 from service.translation.source_language import Judged, judge
+from service.translation.translator import INLINE_CHARACTERS, Door, Translator
 
 _Result = TypeVar("_Result")
-Translate: TypeAlias = Callable[[TranslationRequest, Call], Awaitable[TranslationResult]]
 
 _LOAD_AGAIN_AFTER_S = 10.0  # what detects languages, where that has failed
 _NOT_DETECTED = "the server cannot detect languages, and its log says why: name the source language"
@@ -46,15 +43,15 @@ _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
 
 
 class Router:
-    """Takes requests through the pipeline, each text by its own route."""
+    """Takes requests to translators' models, each text by its own route."""
 
-    def __init__(self, pipeline: Pipeline, executor: Executor) -> None:
+    def __init__(self, translator: Translator, executor: Executor) -> None:
         """Load nothing yet.
 
         Args:
             executor: for what would hold up the event loop.
         """
-        self.pipeline = pipeline
+        self.translator = translator
         self._executor = executor
         self._detector = Detector()
         self._loading = asyncio.Lock()
@@ -64,21 +61,20 @@ class Router:
 
     def infos(self, call: Call) -> list[ModelInfo]:
         """Return the descriptions of the models that the caller may use; none while the server starts."""
-        return [model.info for model in self.pipeline.catalogue.models if call.may_use(model.info.name)]
+        return [model.info for model in self.translator.catalogue.models if call.may_use(model.info.name)]
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
-        """Return one translation per text, in order; raises as `Pipeline.translate`."""
-        if request.allows_same_language and (info := self._of_same_language(request, call)):
-            return await self.pipeline.translate(request, call, partial(self._leave_all, info))
-        if routes := self._routes(request, call):
-            return await self.pipeline.translate(request, call, partial(self._translate_admitted, routes))
-        return await self.pipeline.translate(request, call)
+        """Return one translation per text, in order; raises as `Translator.admit` and `Translator.translate`."""
+        with self.translator.admit(request, call) as door:
+            return await self.follow(request, call, door)
 
-    async def route(self, request: TranslationRequest, call: Call, translate: Translate) -> TranslationResult:
-        """Return one translation per text, in order, each leg of which `translate` gives; raises as that does."""
+    async def follow(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+        """Return one translation per text, in order, of a request that has a door; raises as `Translator.translate`."""
+        if request.allows_same_language and (info := self._of_same_language(request, call)):
+            return self._leave_all(info, request, call, door)
         if routes := self._routes(request, call):
-            return await self._follow_all(routes, request, call, translate)
-        return await translate(request, call)
+            return await self._follow_all(routes, request, call, door)
+        return await self.translator.translate(request, call, door)
 
     def check(self, request: TranslationRequest, call: Call) -> None:
         """Raise NotFound or InvalidInput if no text, whatever its language, can be translated as this request says."""
@@ -87,9 +83,9 @@ class Router:
         routes = self._routes(request, call)
         for route in routes.values():
             for leg in legs_of(request, route):
-                self.pipeline.resolve(leg, call)
+                self.translator.resolve(leg, call)
         if not routes:
-            self.pipeline.resolve(request, call)
+            self.translator.resolve(request, call)
 
     async def detect(self, texts: Sequence[str], call: Call) -> list[DetectedLanguage]:
         """Return the language of each text, among those of the models that the caller may use.
@@ -116,10 +112,10 @@ class Router:
         self, texts: Sequence[str], call: Call, languages: Sequence[str], read: Callable[[str], _Result]
     ) -> list[_Result]:
         call.texts = len(texts)
-        admission = self.pipeline.admission
+        admission = self.translator.admission
         with admission.admit(call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller) as permit:
             permit.take_characters(sum(map(len, texts)))
-            limit = self.pipeline.limits.max_characters
+            limit = self.translator.limits.max_characters
             for index, text in enumerate(texts):
                 if len(text) > limit:
                     raise _too_long(text, index, limit)
@@ -144,8 +140,8 @@ class Router:
     def _routes(self, request: TranslationRequest, call: Call) -> Routes:
         if request.model is not None and not self._has_languages(request.model):
             return NOWHERE
-        if self._models is not self.pipeline.catalogue.models:
-            self._models = self.pipeline.catalogue.models
+        if self._models is not self.translator.catalogue.models:
+            self._models = self.translator.catalogue.models
             self._found.clear()
         question = (request.model, request.source_language, request.target_language, call.models)
         found = self._found.get(question)
@@ -157,34 +153,25 @@ class Router:
         return found
 
     def _has_languages(self, name: str) -> bool:
-        return any(model.info.name == name and model.info.languages for model in self.pipeline.catalogue.models)
-
-    async def _translate_admitted(
-        self, routes: Routes, request: TranslationRequest, call: Call, permit: Permit
-    ) -> TranslationResult:
-        async def translate(leg: TranslationRequest, part: Call) -> TranslationResult:
-            with permit.part() as own:  # what a leg holds is free again when the next one begins
-                return await self.pipeline.translate_admitted(leg, part, own)
-
-        return await self._follow_all(routes, request, call, translate)
+        return any(model.info.name == name and model.info.languages for model in self.translator.catalogue.models)
 
     async def _follow_all(
-        self, routes: Routes, request: TranslationRequest, call: Call, translate: Translate
+        self, routes: Routes, request: TranslationRequest, call: Call, door: Door
     ) -> TranslationResult:
         if request.source_language:
             (route,) = routes.values()
-            return await _follow(route, request, call, translate, self.pipeline)
+            return await _follow(route, request, call, door, self.translator)
         judged = await self._judge(request, routes)
         usual = next((one.source for one in judged if one.source), next(iter(routes)))
         groups: dict[str, list[int]] = {}  # places of the texts, by language; of those that stay, under none
         for index, one in enumerate(judged):
             groups.setdefault("" if one.stays else one.source or usual, []).append(index)
         if len(groups) > 1:
-            result = await self._follow_groups(groups, judged, routes, request, call, translate)
+            result = await self._follow_groups(groups, judged, routes, request, call, door)
         elif "" in groups:
             result = self._leave(groups[""], judged, routes[usual], request, call)
         else:
-            result = await _follow(routes[next(iter(groups))], request, call, translate, self.pipeline)
+            result = await _follow(routes[next(iter(groups))], request, call, door, self.translator)
         translations = [
             replace(translation, detected_language=one.found.language, detection_confidence=one.found.confidence)
             for translation, one in zip(result.translations, judged, strict=True)
@@ -198,7 +185,7 @@ class Router:
         routes: Routes,
         request: TranslationRequest,
         call: Call,
-        translate: Translate,
+        door: Door,
     ) -> TranslationResult:
         """Translate the groups at the same time; the first error ends them all."""
 
@@ -207,7 +194,7 @@ class Router:
                 return self._leave(places, judged, routes[next(filter(None, groups))], request, call)
             part = call.part(len(places))
             try:
-                return await _follow(routes[language], _only(request, places), part, translate, self.pipeline)
+                return await _follow(routes[language], _only(request, places), part, door, self.translator)
             finally:
                 call.join(part)
 
@@ -227,7 +214,7 @@ class Router:
         """Return the texts at these places as they are, in the name of the model that would have translated them."""
         part, asked = call.part(len(places)), _only(request, places)
         for leg in legs_of(asked, route):  # an option that the model refuses is refused here, too
-            self.pipeline.resolve(leg, part)
+            self.translator.resolve(leg, part)
         target = route[-1].target_language
         translations = [
             left_as_it_is(text, judged[index].found.language if judged[index].found.language != target else None)
@@ -238,12 +225,10 @@ class Router:
         call.join(part)
         return result
 
-    async def _leave_all(
-        self, info: ModelInfo, request: TranslationRequest, call: Call, permit: Permit
-    ) -> TranslationResult:
+    def _leave_all(self, info: ModelInfo, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
         """Return texts that their caller says to be in the target language as they are, in the name of this model."""
-        permit.take_characters(sum(map(len, request.texts)))
-        limit = self.pipeline.limits.max_characters
+        door.take_characters(sum(map(len, request.texts)))
+        limit = self.translator.limits.max_characters
         translations = [
             left_as_it_is(text) if len(text) <= limit else Translation(error=_too_long(text, index, limit))
             for index, text in enumerate(request.texts)
@@ -255,7 +240,7 @@ class Router:
 
     def _count_left(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
         call.finished_texts = len(request.texts)
-        self.pipeline.account.translated(request, result, call)
+        self.translator.account.translated(request, result, call)
 
     def _of_same_language(self, request: TranslationRequest, call: Call) -> ModelInfo | None:
         """Return a model that knows the language, if source and target are one that no model translates to itself."""
@@ -274,7 +259,7 @@ class Router:
         judged = await self._read_each(
             request.texts, sources, lambda text: judge(text, sources, target, self._detector)
         )
-        limit, prefixes = self.pipeline.limits.max_characters, request.target_prefixes
+        limit, prefixes = self.translator.limits.max_characters, request.target_prefixes
         return [
             one._replace(stays=False) if one.stays and (len(text) > limit or any(prefixes[index : index + 1])) else one
             for index, (text, one) in enumerate(zip(request.texts, judged, strict=True))
@@ -315,19 +300,20 @@ def _too_long(text: str, index: int, limit: int) -> TooLong:
 
 
 async def _follow(
-    route: Route, request: TranslationRequest, call: Call, translate: Translate, pipeline: Pipeline
+    route: Route, request: TranslationRequest, call: Call, door: Door, translator: Translator
 ) -> TranslationResult:
     """Translate texts of one language; the first model's best hypotheses are the second one's texts."""
     legs = legs_of(request, route)
     if len(legs) == 1:
-        return await translate(legs[0], call)
-    pipeline.resolve(legs[1], call.part(0))  # an option that it refuses is refused before the first one runs
-    first = await _run_part(legs[0], call, translate)
+        with door.part() as own:
+            return await translator.translate(legs[0], call, own)
+    translator.resolve(legs[1], call.part(0))  # an option that it refuses is refused before the first one runs
+    first = await _run_part(legs[0], call, door, translator)
     places = [index for index, translation in enumerate(first.translations) if translation.error is None]
     if not places:
         return first
     texts = [first.translations[index].text for index in places]
-    second = await _run_part(replace(_only(legs[1], places), texts=texts), call, translate, is_next=True)
+    second = await _run_part(replace(_only(legs[1], places), texts=texts), call, door, translator, is_next=True)
     call.finished_texts = len(request.texts)
     if all(translation.error for translation in second.translations):
         names = second.model, second.model_version
@@ -348,11 +334,12 @@ async def _follow(
 
 
 async def _run_part(
-    request: TranslationRequest, call: Call, translate: Translate, *, is_next: bool = False
+    request: TranslationRequest, call: Call, door: Door, translator: Translator, *, is_next: bool = False
 ) -> TranslationResult:
     part = call.part(len(request.texts))
     try:
-        return await translate(request, part)
+        with door.part() as own:  # what a leg holds is free again when the next one begins
+            return await translator.translate(request, part, own)
     finally:
         call.join(part, is_next=is_next)
 

@@ -27,7 +27,7 @@ from service.scores import (
     ScoreResult,
 )
 from service.text.alignment import links, matrix, word_attention
-from service.translation.pipeline import INLINE_CHARACTERS, Pipeline, for_request
+from service.translation.translator import INLINE_CHARACTERS, Translator, for_request
 
 _Result = TypeVar("_Result")
 
@@ -42,24 +42,24 @@ class _Encoded(NamedTuple):
     num_given: int  # tokens at the beginning of the target that are no text, and are not scored
 
 
-async def score(pipeline: Pipeline, request: ScoreRequest, call: Call) -> ScoreResult:
+async def score(translator: Translator, request: ScoreRequest, call: Call) -> ScoreResult:
     """Return one score per pair, in order; a pair that is too long, or has no source, carries its own error.
 
     Raises:
         FailedPrecondition: the model's bundle has no graph for it.
-        NotFound, InvalidInput, Overloaded, DeadlineExceeded, Unavailable: as `Pipeline.translate`.
+        NotFound, InvalidInput, Overloaded, DeadlineExceeded, Unavailable: as `Translator.translate`.
     """
     call.texts = len(request.pairs)
     call.priority = call.caller.allowed(request.priority)
     now = time.monotonic()
-    with pipeline.admission.admit(
+    with translator.admission.admit(
         call.texts, now=now, deadline=call.deadline, caller=call.caller, field="pairs"
     ) as permit:
-        return await _score_admitted(pipeline, request, call, permit)
+        return await _score_admitted(translator, request, call, permit)
 
 
-async def _score_admitted(pipeline: Pipeline, request: ScoreRequest, call: Call, permit: Permit) -> ScoreResult:
-    model = pipeline.catalogue.find(
+async def _score_admitted(translator: Translator, request: ScoreRequest, call: Call, permit: Permit) -> ScoreResult:
+    model = translator.catalogue.find(
         model=request.model,
         source_language=request.source_language,
         target_language=request.target_language,
@@ -78,7 +78,7 @@ async def _score_admitted(pipeline: Pipeline, request: ScoreRequest, call: Call,
             model.refuse_early(call, permit)
         call.phase, started = "tokenize", time.monotonic()
         info, codec = for_request(model, request.source_language, request.target_language)
-        encoded = await _run(lambda: _encode_all(request, info, codec), pipeline, num_characters)
+        encoded = await _run(lambda: _encode_all(request, info, codec), translator, num_characters)
         call.tokenize_s = time.monotonic() - started
         good = [one for one in encoded if isinstance(one, _Encoded)]
         call.source_tokens = sum([len(one.source_ids) for one in good])
@@ -94,11 +94,11 @@ async def _score_admitted(pipeline: Pipeline, request: ScoreRequest, call: Call,
         call.phase, started = "detokenize", time.monotonic()
         outcomes = iter(results)
         settled = [next(outcomes) if isinstance(one, _Encoded) else one for one in encoded]
-        scores = await _run(lambda: _scores(request, encoded, settled), pipeline, num_characters)
+        scores = await _run(lambda: _scores(request, encoded, settled), translator, num_characters)
         call.detokenize_s = time.monotonic() - started
     call.finished_texts = len(scores)
     result = ScoreResult(scores=scores, model=model.info.name, model_version=model.info.version)
-    pipeline.account.scored(request, result, call)
+    translator.account.scored(request, result, call)
     return result
 
 
@@ -117,11 +117,11 @@ def _require_head_weights(info: ModelInfo) -> None:
         raise FailedPrecondition(f"the model {info.name} {info.version} does not show its attention: {how}")
 
 
-async def _run(function: Callable[[], _Result], pipeline: Pipeline, num_characters: int) -> _Result:
+async def _run(function: Callable[[], _Result], translator: Translator, num_characters: int) -> _Result:
     """Return what the function returns; of much text in a thread, as other calls would wait."""
     if num_characters <= INLINE_CHARACTERS:
         return function()
-    return await asyncio.get_running_loop().run_in_executor(pipeline.executor, function)
+    return await asyncio.get_running_loop().run_in_executor(translator.executor, function)
 
 
 def _encode_all(request: ScoreRequest, info: ModelInfo, codec: TextCodec) -> list[_Encoded | InvalidInput]:

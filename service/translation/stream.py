@@ -1,7 +1,7 @@
 """The texts of one stream, from taken in until their answer is sent.
 
     StreamBuffer      places, ids, and what has finished
-    StreamTranslator  each text on its way through the pipeline
+    StreamTranslator  each text on its way to a model
 
 A text keeps its place until its answer was sent, and while no place is free nothing more is taken in: a slow reader
 costs its own stream places, and the engines nothing.  A text that admission refuses waits in line, unless it would be
@@ -12,21 +12,21 @@ the answers are sent.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from service.call import Call
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
 from service.queue.admission import MIN_RETRY_S, Permit
 from service.queue.waiting_lines import WaitingLines
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
-from service.registry.model_info import TextCodec
+from service.registry.catalogue import OnRoom, ServedModel, Work, WorkDone
 from service.text.document import Segment
 from service.text.sentences import split
 from service.text.spans import Alphabet, find_spans
-from service.translation.pipeline import RequestWork
 from service.translation.routing import Router
 
 # A stream takes in no further text while it holds this many characters; with the places it bounds a stream's memory.
@@ -35,6 +35,7 @@ MAX_HELD_CHARACTERS = 1 << 18
 MAX_MESSAGE_CHARACTERS = 1 << 16
 
 
+_Result = TypeVar("_Result")
 TranslateText = Callable[[str], Coroutine[Any, Any, TranslationResult]]
 Answer: TypeAlias = tuple[int, TranslationResult]  # id of a text and its result, which has one translation
 
@@ -189,7 +190,6 @@ class StreamTranslator:
             permit: the stream's, from which each text takes its own.
         """
         self._router = router
-        self._pipeline = router.pipeline
         self._lines = lines
         self._call = call
         self._permit = permit
@@ -211,41 +211,71 @@ class StreamTranslator:
         Raises:
             DeadlineExceeded: the deadline of the stream has passed.
         """
-        call = self._call.for_text()
+        translator, call = self._router.translator, self._call.for_text()
         try:
-            result = await self._translate(replace(self._settings, texts=(text,)), call)
+            if len(text) > translator.limits.max_characters:  # it would wait for more room than there ever is
+                message = f"has {len(text)} characters, at most {translator.limits.max_characters} are accepted"
+                raise TooLong(message, field="texts.text", index=0)
+            request = replace(self._settings, texts=(text,))
+            result = await self._router.follow(request, call, _LineDoor(self._lines, self._permit))
         except DragomanError as error:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise
-            self._pipeline.account.text_failed(error)
+            translator.account.text_failed(error)
             error.__traceback__ = None  # its frames lead back to the result: a cycle for each text that fails
             result = TranslationResult(translations=(Translation(error=error),), model=call.model)
         self._call.text_finished(call)
         return result
 
-    async def _translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
-        length, limit = len(request.texts[0]), self._pipeline.limits.max_characters
-        if length > limit:  # it would wait for more room than there ever is
-            message = f"has {length} characters, at most {limit} are accepted"
-            raise TooLong(message, field="texts.text", index=0)
-        return await self._router.route(request, call, self._in_two_tries)
 
-    async def _in_two_tries(self, request: TranslationRequest, call: Call) -> TranslationResult:
-        try:
-            return await self._when_admitted(request, call)
-        except (Unavailable, OutOfMemory):  # the text is still here
-            return await self._when_admitted(request, call)
+class _LineDoor:
+    """The door of one text of a stream: refused, it waits in line and tries again."""
 
-    async def _when_admitted(self, request: TranslationRequest, call: Call) -> TranslationResult:
+    tries = 2
+
+    def __init__(self, lines: WaitingLines, permit: Permit) -> None:
+        self._lines = lines
+        self._permit = permit
+        self._num_characters = 0
+
+    def take_characters(self, count: int) -> None:
+        """Note what the text will hold while an engine has it; while it waits, it holds nothing."""
+        self._num_characters = count
+
+    def refuse_early(self, model: ServedModel, call: Call) -> None:
+        """Refuse nothing: a text that has been tokenised stays so while it waits."""
+
+    async def load(self, model: ServedModel, call: Call) -> None:
+        """As `ServedModel.load`."""
+        await self._when_admitted(model, call, lambda permit, _: model.load(call, permit))
+
+    async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
+        """As `ServedModel.run`."""
+        if work.is_continuation:
+            with self._permit.part() as permit:
+                return await model.run(work, call, permit)
+
+        def run(permit: Permit, on_room: OnRoom) -> Coroutine[Any, Any, WorkDone]:
+            permit.take_characters(self._num_characters)
+            return model.run(work, call, permit, on_room)
+
+        return await self._when_admitted(model, call, run)
+
+    @contextmanager
+    def part(self) -> Iterator["_LineDoor"]:
+        """Give the door for a part of the request."""
+        yield _LineDoor(self._lines, self._permit)
+
+    async def _when_admitted(
+        self, model: ServedModel, call: Call, step: Callable[[Permit, OnRoom], Coroutine[Any, Any, _Result]]
+    ) -> _Result:
         # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
-        model = self._pipeline.find_model(request, call)
         line = (call.caller.identity, model.info.name, call.priority)
-        begun: dict[TextCodec, RequestWork] = {}
         retry_after_s: float | None = None
         if not self._lines.has_line(line):
             try:
                 with self._permit.part() as permit:
-                    return await self._pipeline.translate_admitted(request, call, permit, begun=begun)
+                    return await step(permit, None)
             except Overloaded as error:
                 retry_after_s = _pause_s(error)
         with self._lines.queue(line) as place:
@@ -253,9 +283,7 @@ class StreamTranslator:
                 await place.turn(retry_after_s)
                 try:
                     with self._permit.part() as permit:
-                        return await self._pipeline.translate_admitted(
-                            request, call, permit, on_room=place.enter, begun=begun
-                        )
+                        return await step(permit, place.enter)
                 except Overloaded as error:
                     retry_after_s = _pause_s(error)
                     place.join()  # it has left the line if an engine was too full for what admission had let in

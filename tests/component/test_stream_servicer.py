@@ -20,18 +20,20 @@ from tests.fakes.streams import answers_of
 
 __all__ = ["calls", "harness", "limits"]
 
+AS_IT_IS = pb.TranslateOptions(segmentation=pb.SEGMENTATION_NONE)  # a long text then takes the server milliseconds
+
 
 async def test_each_text_goes_to_the_version_that_serves_when_it_starts(harness, calls):
-    harness.pipeline.gates["slow"] = asyncio.Event()
+    harness.model.gates["slow"] = asyncio.Event()
     call = calls.translate_stream()
     answers = answers_of(call)
     await send(call, "slow")
-    await harness.pipeline.begun.get()
+    await harness.model.begun.get()
 
-    harness.pipeline.catalog.info = replace(INFO, version="2")
+    harness.model.info = replace(INFO, version="2")
     await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=7, text="later")]))
     later = await anext(answers)
-    harness.pipeline.gates["slow"].set()
+    harness.model.gates["slow"].set()
     slow = await anext(answers)
 
     assert [(answer.id, answer.model_version) for answer in (later, slow)] == [(7, "2"), (0, "1")]
@@ -39,7 +41,7 @@ async def test_each_text_goes_to_the_version_that_serves_when_it_starts(harness,
 
 
 async def test_text_that_fails_is_counted_by_its_status_and_the_stream_goes_on(harness, calls):
-    harness.pipeline.errors = {"bad": [Unavailable("lost")] * 4}
+    harness.model.errors = {"bad": [Unavailable("lost")] * 4}
     call = calls.translate_stream()
     await send(call, "good", "bad", "bad", "x" * 200_001)
     await call.done_writing()
@@ -67,7 +69,7 @@ async def test_message_with_more_texts_than_a_request_may_have_is_refused(harnes
 
 
 async def test_error_of_the_server_itself_ends_the_stream_without_its_words(harness, calls):
-    harness.pipeline.errors = {"odd": [cast("DragomanError", RuntimeError("geheim"))]}
+    harness.model.errors = {"odd": [cast("DragomanError", RuntimeError("geheim"))]}
     call = calls.translate_stream()
     await send(call, "odd")
 
@@ -78,10 +80,10 @@ async def test_error_of_the_server_itself_ends_the_stream_without_its_words(harn
 
 @pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
 async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how):
-    harness.pipeline.gates["never"] = asyncio.Event()
+    harness.model.gates["never"] = asyncio.Event()
     call = calls.translate_stream()
     await send(call, *(["x"] if how == "done" else ["never"]))
-    await harness.pipeline.begun.get()
+    await harness.model.begun.get()
     assert (harness.admission.streams, harness.admission.requests) == (1, 1)
 
     if how == "done":
@@ -104,14 +106,14 @@ def streams_alive() -> list[StreamBuffer]:
 
 
 async def test_stream_that_has_ended_leaves_nothing_for_the_garbage_collector(harness, calls):
-    gate = harness.pipeline.gates["slow"] = asyncio.Event()
+    gate = harness.model.gates["slow"] = asyncio.Event()
     earlier = streams_alive()
     gc.disable()
     try:
         call = calls.translate_stream()
         await send(call, "slow")
         await call.done_writing()
-        await harness.pipeline.begun.get()
+        await harness.model.begun.get()
         (stream,) = (weakref.ref(each) for each in streams_alive() if each not in earlier)
         gate.set()
         assert [answer.id async for answer in answers_of(call)] == [0]
@@ -130,20 +132,20 @@ async def test_stream_that_comes_while_the_server_drains_is_refused(harness, cal
 
 
 async def test_drained_stream_reads_no_more(harness, calls):
-    harness.pipeline.gates["slow"] = asyncio.Event()
+    harness.model.gates["slow"] = asyncio.Event()
     call = calls.translate_stream()
     answers = answers_of(call)
     await send(call, "slow")
-    await harness.pipeline.begun.get()
+    await harness.model.begun.get()
 
     harness.servicer.drain()
     await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=7, text="too late")]))
-    harness.pipeline.gates["slow"].set()
+    harness.model.gates["slow"].set()
 
     assert (await anext(answers)).id == 0
     error = await failure(anext(answers))
     assert error.code() is grpc.StatusCode.UNAVAILABLE
-    assert harness.pipeline.begun.empty()
+    assert harness.model.begun.empty()
 
 
 @pytest.mark.parametrize("limits", [SHORT_LIMITS])
@@ -159,25 +161,26 @@ async def test_stream_that_lasts_too_long_ends(harness, calls):
 async def test_place_of_a_stream_whose_client_does_not_read_comes_back_at_the_limit(harness, calls):
     """Its answers are far more than gRPC takes from the server's hands unread."""
     call = calls.translate_stream()
+    await call.write(pb.TranslateStreamRequest(settings=pb.StreamSettings(options=AS_IT_IS)))
     sending = asyncio.create_task(send_for_ever(call, "x" * 100_000))
     await eventually(lambda: harness.admission.streams == 1)
     await eventually(lambda: harness.admission.streams == 0)
 
     assert not harness.ended
-    assert harness.pipeline.begun.qsize() > 2
+    assert harness.model.begun.qsize() > 2
     sending.cancel()
     call.cancel()
 
 
 async def test_stream_that_is_cancelled_while_an_answer_is_on_its_way_gives_its_place_back(harness, calls):
     """gRPC closes the server's generator then, in which nothing is cancelled."""
-    harness.pipeline.gates["slow"] = asyncio.Event()
+    harness.model.gates["slow"] = asyncio.Event()
     call = calls.translate_stream()
     await send(call, "slow")
     sending = asyncio.create_task(send_for_ever(call, "x" * 100_000))
     texts = -1
-    while texts != harness.pipeline.begun.qsize():  # until the server is held, too
-        texts = harness.pipeline.begun.qsize()
+    while texts != harness.model.begun.qsize():  # until the server is held, too
+        texts = harness.model.begun.qsize()
         await asyncio.wait([sending], timeout=0.3)
 
     call.cancel()

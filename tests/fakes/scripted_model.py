@@ -21,12 +21,12 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.job import FinishReason, Forced, Hypothesis, JobResult, SearchParams
 from service.queue.admission import Admission, Permit
-from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest
+from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
 from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
 from service.registry.model_info import TextCodec, describe, search_params
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
+from service.translation.translator import Translator
 
 LANGUAGES = ("en-de", "de-en")
 LOG_PROB = -0.25  # of every token
@@ -183,13 +183,17 @@ class ScriptedPipeline:
         catalogue = Catalogue()
         catalogue.replace(self.models)
         self._executor = ThreadPoolExecutor(1)
-        self._pipeline = Pipeline(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, self._executor)
+        self._translator = Translator(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, self._executor)
 
     def translate(self, request: TranslationRequest) -> Sequence[Translation]:
         """Return one translation for each text."""
         now = time.monotonic()
         call = Call(method="Translate", started=now, deadline=now + 600.0)
-        return self._runner.run(self._pipeline.translate(request, call)).translations
+        return self._runner.run(self._translate(request, call)).translations
+
+    async def _translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
+        with self._translator.admit(request, call) as door:
+            return await self._translator.translate(request, call, door)
 
     def close(self) -> None:
         self._runner.close()

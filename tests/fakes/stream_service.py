@@ -1,10 +1,10 @@
-"""A pipeline with one model that the test replaces and loses; and TranslateStream on a gRPC server in this process."""
+"""A model that the test replaces and loses, and TranslateStream in front of it on a gRPC server in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -16,19 +16,21 @@ from service.call import Call
 from service.calls.book import CallBook
 from service.config import LimitsConfig
 from service.edges.core import Core
-from service.engine.job import FinishReason, SearchParams
+from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
 from service.grpc import stream_servicer
 from service.grpc.call_handlers import CallHandlers
 from service.grpc.stream_servicer import METHOD, StreamServicer
 from service.queue.admission import Permit
-from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
-from service.registry.catalogue import Catalogue, ServedModel
+from service.records import ModelInfo
+from service.registry.catalogue import Catalogue, Lease, OnRoom, ServedModel, Work, WorkDone
+from service.registry.model_info import TextCodec
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
 from service.translation.routing import Router
+from service.translation.translator import Translator
 from tests.fakes.calls import Calls
+from tests.fakes.manual_dispatcher import CharacterTokenizer
 from tests.fakes.model_info import model_info
 
 INFO = model_info("loud")
@@ -37,11 +39,37 @@ SHORT_LIMITS = replace(LIMITS, max_stream_seconds=0.5)
 OUT_OF_MEMORY = "out_of_memory"
 
 
+class WholeTexts(CharacterTokenizer):
+    """Each text is one token, so that a long one costs nothing."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        self._texts.append(text)
+        return [len(self._texts) + 99, 3] if text.strip() else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(self._texts[token - 100] for token in ids)
+
+
 class OneModel:
-    """A catalog whose only model can be replaced and taken away."""
+    """A catalogue whose only model can be replaced and taken away.
+
+    It says everything in upper case; some texts wait, and some meet the errors that the test has scripted.
+    """
+
+    default_params = SearchParams()
+    is_loaded = True
 
     def __init__(self) -> None:
         self.info: ModelInfo | None = INFO
+        self.lease = Lease()
+        self._tokenizer = WholeTexts()
+        self.codec = TextCodec(self._tokenizer, max_characters=LIMITS.max_characters, max_source_tokens=200_000)
+        self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
+        self.gates: dict[str, asyncio.Event] = {}
+        self.begun: asyncio.Queue[str] = asyncio.Queue()
 
     @property
     def models(self) -> tuple[ServedModel, ...]:
@@ -50,33 +78,14 @@ class OneModel:
     def find(self, **_: object) -> ServedModel:
         if self.info is None:
             raise NotFound("there is no model; loaded: ")
-        return cast("ServedModel", SimpleNamespace(info=self.info, default_params=SearchParams()))
+        return cast("ServedModel", copy(self))  # what is replaced later leaves this version as it is
 
+    def refuse_early(self, call: Call, permit: Permit) -> None:
+        pass
 
-class LoudPipeline(Pipeline):
-    """Upper case as translation; some texts wait, and some meet, once admitted, what the test has scripted for them."""
-
-    def __init__(self, metrics: Metrics, limits: LimitsConfig = LIMITS) -> None:
-        self.catalog = OneModel()
-        self.core = Core(cast("Catalogue", self.catalog), limits)
-        self.lines, admission = self.core.lines, self.core.admission
-        super().__init__(self.core.catalogue, admission, Account(metrics), limits, ThreadPoolExecutor(1))
-        self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
-        self.gates: dict[str, asyncio.Event] = {}
-        self.begun: asyncio.Queue[str] = asyncio.Queue()
-
-    async def translate_admitted(
-        self,
-        request: TranslationRequest,
-        call: Call,
-        permit: Permit,
-        *,
-        on_room: Callable[[], None] | None = None,
-        begun: object = None,
-    ) -> TranslationResult:
-        model, params = self.resolve(request, call)
-        (text,) = request.texts
-        call.phase, call.source_tokens = "decode", len(text)
+    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+        text = self._tokenizer.decode(work.sources[0][:-1])
+        call.phase = "decode"
         is_refused = any(
             isinstance(error, Overloaded) and error.reason != OUT_OF_MEMORY for error in self.errors.get(text, ())
         )
@@ -87,25 +96,27 @@ class LoudPipeline(Pipeline):
             raise errors.pop(0)
         if gate := self.gates.get(text):
             await gate.wait()
-        call.target_tokens += 1
-        hypothesis = TranslatedText(
-            text=text.upper(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1
-        )
-        return TranslationResult(
-            translations=[Translation(hypotheses=(hypothesis,), source_tokens=1)],
-            model=model.info.name,
-            model_version=model.info.version,
-            beam_size=params.beam_size,
-        )
+        ids = tuple(self._tokenizer.encode(text.upper())[:-1])
+        hypothesis = Hypothesis(ids, 0.0, FinishReason.END_OF_SENTENCE)
+        result = JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=1)
+        call.job_finished(result)
+        return WorkDone([result], work.params.beam_size)
+
+
+def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[Core, Router]:
+    """Return the core that counts what is let in, and the way to the model."""
+    core, executor = Core(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
+    return core, Router(Translator(core.catalogue, core.admission, Account(metrics), limits, executor), executor)
 
 
 class Harness:
     def __init__(self, limits: LimitsConfig = LIMITS) -> None:
         self.metrics = Metrics()
-        self.pipeline = LoudPipeline(self.metrics, limits)
-        self.admission = self.pipeline.admission
+        self.model = OneModel()
+        self.core, self.router = router_to(self.model, self.metrics, limits)
+        self.admission = self.core.admission
         self.ended: list[Call] = []
-        self.servicer = StreamServicer(Router(self.pipeline, ThreadPoolExecutor(1)), self.pipeline.core, self.metrics)
+        self.servicer = StreamServicer(self.router, self.core, self.metrics)
         handlers = CallHandlers(
             stream_servicer.handlers(self.servicer),
             CallBook(self.metrics, observers=[self.ended.append]),

@@ -98,13 +98,13 @@ def cases(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
 
 def coverages(translator: LocalTranslator, pairs: Sequence[Pair]) -> list[float]:
     """Return the coverage of translations by the attention of the model that scores them."""
-    codec, loop = translator._codec, translator._loop
+    codec, engine = translator._codec, translator._engine
     for index, pair in enumerate(pairs):
         source_ids, target_ids = tuple(codec.tokenize(pair.source)), tuple(codec.tokenize(pair.target)[:-1])
-        loop.submit(Job(id=index, source_ids=source_ids, params=SearchParams(), scored_ids=target_ids))
+        engine.submit(Job(id=index, source_ids=source_ids, params=SearchParams(), scored_ids=target_ids))
     found: dict[int, float] = {}
     while len(found) < len(pairs):
-        for outcome in loop.step():
+        for outcome in engine.step():
             assert isinstance(outcome, JobResult)
             assert outcome.forced is not None
             source = pairs[outcome.job_id].source

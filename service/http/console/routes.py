@@ -124,7 +124,7 @@ class Console:
         return JsonLines(self._translation_lines(checked(_Text, asked.fields), asked, call))
 
     async def _translation_lines(self, text: _Text, asked: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
-        limit = self._router.pipeline.limits.max_characters
+        limit = self._router.translator.limits.max_characters
         if len(text.text) > limit:
             raise TooLong(f"has {len(text.text)} characters, at most {limit} are accepted", field="text", index=0)
         language, detected, stays = text.source, None, False
@@ -169,7 +169,7 @@ class Console:
     async def alternatives(self, asked: HttpRequest, call: Call) -> Response:
         """Return translations of a sentence that begin with the same words and then each with another one."""
         begun = checked(_Beginning, asked.fields)
-        number = min(NUM_ALTERNATIVES, self._router.pipeline.limits.max_beam_size)
+        number = min(NUM_ALTERNATIVES, self._router.translator.limits.max_beam_size)
         options = TranslateOptions(beam_size=number, num_hypotheses=number, return_alternatives=True)
         request = _request(begun, asked, begun.source)
         request = replace(request, texts=(begun.text,), target_prefixes=(begun.prefix,), options=options)
@@ -190,7 +190,7 @@ class Console:
             return_alignments=True,
             return_heads=pair.heads,
         )
-        (scored,) = (await score(self._router.pipeline, request, call)).scores
+        (scored,) = (await score(self._router.translator, request, call)).scores
         if scored.error is not None:
             raise scored.error
         return JSONResponse(describe_score(scored))

@@ -30,7 +30,7 @@ from service.registry import residents
 from service.registry.host import HostState, ModelHost
 from service.server.model_hosting import ModelParts
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
+from service.translation.translator import Translator
 from tests.fakes.calls import eventually
 
 BUNDLE = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
@@ -57,12 +57,14 @@ class Server:
         self.admission = Admission(limits)
         executor = ThreadPoolExecutor(1)
         account = Account(self.parts.metrics)
-        self.pipeline = Pipeline(self.registry.catalogue, self.admission, account, limits, executor)
+        self.translator = Translator(self.registry.catalogue, self.admission, account, limits, executor)
 
     async def translate(self, model: str, *, within_s: float = 60.0) -> str:
         now = time.monotonic()
         call = Call(method="", started=now, deadline=now + within_s)
-        result = await self.pipeline.translate(TranslationRequest(texts=("Birds sing.",), model=model), call)
+        request = TranslationRequest(texts=("Birds sing.",), model=model)
+        with self.translator.admit(request, call) as door:
+            result = await self.translator.translate(request, call, door)
         assert result.translations[0].error is None
         return result.model
 

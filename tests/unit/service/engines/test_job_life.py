@@ -31,7 +31,7 @@ from service.records import Segmentation, TranslateOptions, TranslationRequest, 
 from service.registry.model_info import TextCodec
 from service.telemetry.metrics import Metrics
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
+from service.translation.translator import Translator
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.dispatchers import make_dispatcher
 from tests.fakes.fake_runner import FakeRunner
@@ -113,7 +113,7 @@ class JobLife(RuleBasedStateMachine):
         self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)
         registry = registry_of(ManualModel(codec=codec, dispatcher=self.dispatcher))
-        self.pipeline = Pipeline(registry.catalogue, self.admission, Account(Metrics()), LIMITS, self.executor)
+        self.translator = Translator(registry.catalogue, self.admission, Account(Metrics()), LIMITS, self.executor)
         self.loop.run_until_complete(self.dispatcher.start())
 
     @rule(texts=TEXTS, beam_size=st.integers(1, 4), is_hurried=st.booleans())
@@ -122,7 +122,9 @@ class JobLife(RuleBasedStateMachine):
             now = time.monotonic()
             call = Call(method="m", started=now, deadline=now + (SOON_S if is_hurried else 3_600.0))
             options = TranslateOptions(beam_size=beam_size, max_target_tokens=MAX_STEPS, segmentation=Segmentation.NONE)
-            return await self.pipeline.translate(TranslationRequest(texts=texts, options=options), call)
+            request = TranslationRequest(texts=texts, options=options)
+            with self.translator.admit(request, call) as door:
+                return await self.translator.translate(request, call, door)
 
         self.requests.append(Request(texts, beam_size, self.loop.create_task(handle()), is_hurried))
         self.happen()

@@ -14,7 +14,7 @@ from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.job import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput, NotFound, Overloaded, TooLong, Unavailable
-from service.queue.admission import Admission, Permit
+from service.queue.admission import Admission
 from service.records import (
     Priority,
     Span,
@@ -32,8 +32,8 @@ from service.registry.catalogue import Catalogue, ServedModel
 from service.telemetry.metrics import Metrics
 from service.text import detector
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
 from service.translation.routing import Router
+from service.translation.translator import Admitted, Door, Translator
 from tests.fakes.manual_dispatcher import ManualModel
 from tests.fakes.model_info import model_info
 
@@ -41,7 +41,7 @@ LIMITS = LimitsConfig(max_queued_tokens=1_000, max_characters=100)
 ENGLISH, GERMAN, FRENCH = "The cat sleeps.", "Die Katze schläft.", "Le chat dort."
 
 
-class Signed(Pipeline):
+class Signed(Translator):
     """Each model signs what it translates; some texts meet what the test has scripted for them."""
 
     def __init__(self, *pairs: str) -> None:
@@ -51,19 +51,18 @@ class Signed(Pipeline):
         self.executor = ThreadPoolExecutor(1)
         super().__init__(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, self.executor)
         self.seen: list[TranslationRequest] = []
-        self.held: list[tuple[int, int]] = []  # characters that the leg's permit and the server hold
+        self.held: list[tuple[int, int]] = []  # characters that the hop's door took, and that the server holds
         self.errors: dict[str, DragomanError] = {}  # of the whole leg, by a text in it
         self.bad: dict[str, DragomanError] = {}  # of a text, by the text
         self.gates: dict[str, asyncio.Event] = {}  # by model
 
-    async def translate_admitted(
-        self, request: TranslationRequest, call: Call, permit: Permit, **_: Any
-    ) -> TranslationResult:
+    async def translate(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
         model, params = self.resolve(request, call)
         name = model.info.name
         self.seen.append(request)
-        permit.take_characters(sum(map(len, request.texts)))
-        self.held.append((permit.characters, self.admission.characters))
+        before = self.admission.characters
+        door.take_characters(sum(map(len, request.texts)))
+        self.held.append((self.admission.characters - before, self.admission.characters))
         call.phase, call.source_tokens, call.queue_s = "decode", len(request.texts), 0.5
         if name in self.gates:
             await self.gates[name].wait()
@@ -99,15 +98,15 @@ def new_call(models: frozenset[str] | None = None) -> Call:
 
 class Setup:
     def __init__(self, *pairs: str) -> None:
-        self.pipeline = Signed(*pairs)
-        self.router = Router(self.pipeline, self.pipeline.executor)
+        self.translator = Signed(*pairs)
+        self.router = Router(self.translator, self.translator.executor)
         self.call = new_call()
 
     async def translate(self, *texts: str, **wanted: Any) -> TranslationResult:
         return await self.router.translate(TranslationRequest(texts=texts, **wanted), self.call)
 
     def usage(self) -> Any:
-        (usage,) = self.pipeline.account.take().values()
+        (usage,) = self.translator.account.take().values()
         return usage
 
 
@@ -115,14 +114,14 @@ class Setup:
 def two() -> Iterator[Setup]:
     setup = Setup("en_de", "de_en")
     yield setup
-    setup.pipeline.executor.shutdown()
+    setup.translator.executor.shutdown()
 
 
 @pytest.fixture
 def pivot() -> Iterator[Setup]:
     setup = Setup("fr_en", "en_de")
     yield setup
-    setup.pipeline.executor.shutdown()
+    setup.translator.executor.shutdown()
 
 
 def texts_of(result: TranslationResult) -> list[str]:
@@ -143,9 +142,9 @@ class TestDetection:
     async def test_texts_of_one_language_are_one_request_with_one_permit(self, two):
         result = await two.translate(GERMAN, "Guten Morgen")
 
-        assert [request.texts for request in two.pipeline.seen] == [(GERMAN, "Guten Morgen")]
+        assert [request.texts for request in two.translator.seen] == [(GERMAN, "Guten Morgen")]
         assert (result.model, two.call.model, two.call.has_several_models) == ("de_en", "de_en", False)
-        assert (two.call.finished_texts, two.pipeline.admission.requests) == (2, 0)
+        assert (two.call.finished_texts, two.translator.admission.requests) == (2, 0)
 
     @pytest.mark.parametrize(("others", "model"), [((), "en_de"), ((GERMAN, ENGLISH), "de_en")])
     async def test_text_without_language_goes_with_the_first_that_has_one_or_to_the_first_model(
@@ -170,7 +169,7 @@ class TestDetection:
         result = await two.translate(GERMAN, **wanted)
 
         assert (result.model, result.translations[0].detected_language) == (model, "")
-        assert two.pipeline.seen[0].texts == (GERMAN,)
+        assert two.translator.seen[0].texts == (GERMAN,)
 
     async def test_nothing_is_detected_where_one_source_language_and_no_target_is_meant(self, monkeypatch):
         monkeypatch.setattr(detector.Detector, "load", None)
@@ -207,14 +206,14 @@ class TestDetection:
 
     async def test_models_that_come_and_go_change_the_routes(self, two):
         await two.translate(ENGLISH)
-        two.pipeline.catalogue.replace(two.pipeline.catalogue.models[1:])
+        two.translator.catalogue.replace(two.translator.catalogue.models[1:])
 
         assert (await two.translate(ENGLISH)).model == "de_en"
 
     async def test_prefixes_go_with_their_texts(self, two):
         await two.translate(GERMAN, ENGLISH, target_prefixes=("The", "Die"))
 
-        prefixes = {request.model: request.target_prefixes for request in two.pipeline.seen}
+        prefixes = {request.model: request.target_prefixes for request in two.translator.seen}
         assert prefixes == {"de_en": ("The",), "en_de": ("Die",)}
 
     async def test_large_requests_are_detected_in_a_thread(self, two, monkeypatch):
@@ -233,14 +232,14 @@ class TestDetection:
         assert (usage.texts, usage.characters) == (2, len(GERMAN + ENGLISH))
 
     async def test_groups_run_at_the_same_time_under_one_permit(self, two):
-        two.pipeline.gates = {"en_de": asyncio.Event(), "de_en": asyncio.Event()}
+        two.translator.gates = {"en_de": asyncio.Event(), "de_en": asyncio.Event()}
         task = asyncio.create_task(two.translate(GERMAN, ENGLISH))
         async with asyncio.timeout(30):
-            while len(two.pipeline.seen) < 2:  # noqa: ASYNC110  a list raises no events
+            while len(two.translator.seen) < 2:  # noqa: ASYNC110  a list raises no events
                 await asyncio.sleep(0)
-        admission = two.pipeline.admission
+        admission = two.translator.admission
         inside = (admission.requests, admission.characters)
-        for gate in two.pipeline.gates.values():
+        for gate in two.translator.gates.values():
             gate.set()
         await task
 
@@ -248,24 +247,24 @@ class TestDetection:
         assert (admission.requests, admission.characters) == (0, 0)
 
     async def test_first_error_ends_the_call_and_all_groups(self, two):
-        two.pipeline.gates = {"en_de": asyncio.Event()}
-        two.pipeline.errors = {GERMAN: Unavailable("engine lost")}
+        two.translator.gates = {"en_de": asyncio.Event()}
+        two.translator.errors = {GERMAN: Unavailable("engine lost")}
 
         with pytest.raises(Unavailable, match="engine lost"):
             await two.translate(ENGLISH, GERMAN)
-        assert (two.pipeline.admission.requests, two.pipeline.admission.characters) == (0, 0)
+        assert (two.translator.admission.requests, two.translator.admission.characters) == (0, 0)
 
     async def test_cancelled_call_cancels_its_groups(self, two):
-        two.pipeline.gates = {"en_de": asyncio.Event(), "de_en": asyncio.Event()}
+        two.translator.gates = {"en_de": asyncio.Event(), "de_en": asyncio.Event()}
         task = asyncio.create_task(two.translate(GERMAN, ENGLISH))
         async with asyncio.timeout(30):
-            while len(two.pipeline.seen) < 2:  # noqa: ASYNC110  a list raises no events
+            while len(two.translator.seen) < 2:  # noqa: ASYNC110  a list raises no events
                 await asyncio.sleep(0)
         task.cancel()
 
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert two.pipeline.admission.characters == 0
+        assert two.translator.admission.characters == 0
 
 
 class TestWhatStays:
@@ -279,7 +278,7 @@ class TestWhatStays:
         assert 0.95 <= translation.detection_confidence < 1.0
         assert (translation.source_tokens, translation.segments, translation.warnings) == (0, (), ())
         assert (result.model, result.model_version, two.call.model) == ("en_de", "1", "en_de")
-        assert (two.pipeline.seen, two.call.finished_texts) == ([], 1)
+        assert (two.translator.seen, two.call.finished_texts) == ([], 1)
 
     async def test_each_text_of_a_list_is_judged_by_itself(self, two):
         texts = (GERMAN, ENGLISH, "42", "Die Tür ist offen.", "Le chat dort sur le canapé.")
@@ -318,12 +317,12 @@ class TestWhatStays:
             await two.translate(GERMAN, target_language="de", options=TranslateOptions(beam_size=99))
 
     async def test_text_of_a_stream_stays_as_well(self, two):
-        async def translate(request: TranslationRequest, call: Call) -> TranslationResult:
-            raise AssertionError(request)
-
         request = TranslationRequest(texts=(GERMAN,), target_language="de")
 
-        assert texts_of(await two.router.route(request, two.call, translate)) == [GERMAN]
+        with two.translator.admission.admit_part(two.call.caller) as permit:
+            result = await two.router.follow(request, two.call, Admitted(permit))
+
+        assert (texts_of(result), two.translator.seen) == ([GERMAN], [])
 
     @pytest.mark.parametrize(("source", "target"), [("de", "de"), ("de-AT", "de"), ("en-US", "en-GB")])
     async def test_source_that_is_the_target_gives_the_text_back_where_that_is_allowed(self, two, source, target):
@@ -375,17 +374,17 @@ class TestPivot:
         assert (translation.source_tokens, translation.row_steps) == (3, 10)
 
     async def test_text_that_fails_on_the_way_carries_its_error_and_the_others_go_on(self, pivot):
-        pivot.pipeline.bad = {"a": TooLong("has", field="texts[0]", index=0), "fr_en(b)": InternalError("odd")}
+        pivot.translator.bad = {"a": TooLong("has", field="texts[0]", index=0), "fr_en(b)": InternalError("odd")}
 
         result = await pivot.translate("a", "b", "c", source_language="fr", target_language="de")
 
         assert [type(translation.error) for translation in result.translations] == [TooLong, InternalError, type(None)]
-        assert pivot.pipeline.seen[1].texts == ["fr_en(b)", "fr_en(c)"]
+        assert pivot.translator.seen[1].texts == ["fr_en(b)", "fr_en(c)"]
         assert (result.translations[2].text, pivot.call.finished_texts) == ("en_de(fr_en(c))", 3)
 
     @pytest.mark.parametrize(("bad", "model"), [("a", "fr_en"), ("fr_en(a)", "en_de")])
     async def test_where_nothing_came_through_the_last_model_has_answered(self, pivot, bad, model):
-        pivot.pipeline.bad = {bad: InternalError("odd")}
+        pivot.translator.bad = {bad: InternalError("odd")}
 
         result = await pivot.translate("a", source_language="fr", target_language="de")
 
@@ -405,21 +404,21 @@ class TestPivot:
         await pivot.translate(FRENCH, source_language="fr", target_language="de")
 
         lengths = [len(FRENCH), len(f"fr_en({FRENCH})")]
-        assert pivot.pipeline.held == [(length, length) for length in lengths]
+        assert pivot.translator.held == [(length, length) for length in lengths]
 
     async def test_second_leg_that_is_refused_refuses_the_call(self, pivot):
-        pivot.pipeline.errors = {f"fr_en({FRENCH})": Overloaded("full", reason="queue_seconds", retry_after_s=1.0)}
+        pivot.translator.errors = {f"fr_en({FRENCH})": Overloaded("full", reason="queue_seconds", retry_after_s=1.0)}
 
         with pytest.raises(Overloaded, match="full"):
             await pivot.translate(FRENCH, source_language="fr", target_language="de")
-        assert (pivot.call.model, pivot.pipeline.admission.requests) == ("en_de", 0)
+        assert (pivot.call.model, pivot.translator.admission.requests) == ("en_de", 0)
 
     async def test_option_of_the_second_leg_is_checked_before_the_first_one_runs(self, pivot):
         with pytest.raises(InvalidInput, match="num_hypotheses is 9"):
             await pivot.translate(
                 FRENCH, source_language="fr", target_language="de", options=TranslateOptions(num_hypotheses=9)
             )
-        assert pivot.pipeline.seen == []
+        assert pivot.translator.seen == []
 
     @pytest.mark.parametrize("allowed", ["fr_en", "en_de"])
     async def test_caller_has_to_be_allowed_both_models(self, pivot, allowed):
@@ -443,16 +442,14 @@ class TestPivot:
 class TestStreams:
     """Their texts go the same ways, each with a permit of its own."""
 
-    async def test_legs_are_translated_by_whoever_asks(self, pivot: Setup):
-        async def translate(request: TranslationRequest, call: Call) -> TranslationResult:
-            with pivot.pipeline.admission.admit_part(call.caller) as permit:
-                return await pivot.pipeline.translate_admitted(request, call, permit)
-
+    async def test_their_texts_go_through_the_door_that_they_are_given(self, pivot: Setup):
         request = TranslationRequest(texts=(FRENCH,), target_language="de")
         plain = replace(request, model="en_de")
 
-        assert texts_of(await pivot.router.route(request, pivot.call, translate)) == [f"en_de(fr_en({FRENCH}))"]
-        assert texts_of(await pivot.router.route(plain, pivot.call, translate)) == [f"en_de({FRENCH})"]
+        with pivot.translator.admission.admit_part(pivot.call.caller) as permit:
+            door = Admitted(permit)
+            assert texts_of(await pivot.router.follow(request, pivot.call, door)) == [f"en_de(fr_en({FRENCH}))"]
+            assert texts_of(await pivot.router.follow(plain, pivot.call, door)) == [f"en_de({FRENCH})"]
 
     def test_settings_that_no_text_can_be_translated_with_are_refused(self, pivot):
         def check(**wanted: Any) -> None:
@@ -473,7 +470,7 @@ class TestDetectLanguage:
         found = await pivot.router.detect([FRENCH, ENGLISH, "42"], pivot.call)
 
         assert [one.language for one in found] == ["fr", "en", ""]
-        assert (pivot.call.texts, pivot.call.finished_texts, pivot.pipeline.admission.requests) == (3, 3, 0)
+        assert (pivot.call.texts, pivot.call.finished_texts, pivot.translator.admission.requests) == (3, 3, 0)
         assert (await pivot.router.detect([GERMAN], pivot.call))[0].language == "de"
         assert (await pivot.router.detect(["Le chat dort sur le canapé."], new_call(frozenset({"en_de"})))) == [("", 0)]
         assert (await pivot.router.detect([FRENCH], new_call(frozenset())))[0].language == ""
@@ -485,10 +482,10 @@ class TestDetectLanguage:
     async def test_limits_are_those_of_translating(self, pivot, texts, message):
         with pytest.raises(InvalidInput, match=message):
             await pivot.router.detect(texts, pivot.call)
-        assert pivot.pipeline.admission.characters == 0
+        assert pivot.translator.admission.characters == 0
 
     async def test_closed_door_lets_no_detection_in(self, pivot):
-        pivot.pipeline.admission.close("the server is draining")
+        pivot.translator.admission.close("the server is draining")
 
         with pytest.raises(Unavailable):
             await pivot.router.detect([FRENCH], pivot.call)

@@ -19,8 +19,8 @@ from service.scores import AttentionHeads, ScorePair, ScoreRequest, ScoreResult
 from service.telemetry.metrics import Metrics
 from service.translation import scoring
 from service.translation.account import Account
-from service.translation.pipeline import Pipeline
 from service.translation.scoring import require_scorer, score
+from service.translation.translator import Translator
 from tests.fakes.manual_dispatcher import ManualModel, registry_of
 from tests.fakes.model_info import OPTIONS, model_info
 
@@ -36,7 +36,7 @@ class Setup:
         self.metrics = Metrics()
         self.account = Account(self.metrics)
         catalogue = registry_of(self.model).catalogue
-        self.pipeline = Pipeline(catalogue, Admission(LIMITS), self.account, LIMITS, executor)
+        self.translator = Translator(catalogue, Admission(LIMITS), self.account, LIMITS, executor)
         now = time.monotonic()
         self.call = Call(method="m", caller=SHOP, started=now, deadline=now + 600.0)
 
@@ -46,7 +46,7 @@ class Setup:
         request = ScoreRequest(
             pairs=[ScorePair(*pair) for pair in pairs], model=model, priority=Priority.BATCH, return_alignments=links
         )
-        return asyncio.create_task(score(self.pipeline, request, self.call))
+        return asyncio.create_task(score(self.translator, request, self.call))
 
     def answer(self, index: int, log_probs: list[float], rows: list[list[float]] | None = None) -> None:
         attention = np.array(rows or [[1.0]], np.float16).tobytes()
@@ -140,14 +140,14 @@ async def test_nothing_to_score_needs_no_engine(setup):
 async def test_what_was_used_is_counted_for_the_caller(setup):
     task = setup.start(("ab", "xyz"), ("", "x"))
     await setup.dispatcher.submitted(1)
-    assert setup.pipeline.admission.tokens == 3 + 3
+    assert setup.translator.admission.tokens == 3 + 3
     setup.answer(0, [-0.5] * 4)
     await task
 
     (used,) = setup.account.take().values()
     assert (used.calls, used.texts, used.characters) == (1, 1, 5)
     assert (used.source_tokens, used.target_tokens, used.row_steps) == (3, 4, 0)
-    assert setup.pipeline.admission.tokens == 0
+    assert setup.translator.admission.tokens == 0
     assert (setup.call.model, setup.call.priority, setup.call.queue_s) == ("m", Priority.BATCH, 0.25)
     assert (setup.call.texts, setup.call.finished_texts, setup.call.source_tokens) == (2, 2, 3)
 
@@ -177,7 +177,7 @@ async def test_a_model_without_a_scorer_says_how_to_get_one(setup, device):
 async def test_heads_come_with_the_tokens_of_both_sides(setup):
     setup.model.info = replace(INFO, has_head_weights=True)
     request = ScoreRequest(pairs=[ScorePair("ab", "xyz")], return_heads=True)
-    task = asyncio.create_task(score(setup.pipeline, request, setup.call))
+    task = asyncio.create_task(score(setup.translator, request, setup.call))
     await setup.dispatcher.submitted(1)
     weights = HeadWeights(1, bytes(9), bytes(12))
     forced = Forced((-0.5,) * 4, np.ones((4, 3), np.float16).tobytes(), weights)
@@ -193,10 +193,10 @@ async def test_heads_are_shown_of_models_that_have_them_and_of_short_sentences(s
     monkeypatch.setattr(scoring, "MAX_SHOWN_TOKENS", 3)
     request = ScoreRequest(pairs=[ScorePair("abc", "b")], return_heads=True)
     with pytest.raises(FailedPrecondition, match="the model m 1 does not show its attention: `python -m export"):
-        await score(setup.pipeline, request, setup.call)
+        await score(setup.translator, request, setup.call)
     setup.model.info = replace(INFO, has_head_weights=True)
 
-    (scored,) = (await score(setup.pipeline, request, setup.call)).scores
+    (scored,) = (await score(setup.translator, request, setup.call)).scores
 
     assert "has 4 tokens, attention is shown of at most 3" in str(scored.error)
 

@@ -1,5 +1,6 @@
 """Spans as tokens of a model that has sentinels; the model is the test's own."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -8,9 +9,9 @@ import pytest
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.records import Translation
 from service.registry.model_info import TextCodec
-from service.translation.drafts import Settings
-from service.translation.tasks import Reply
-from service.translation.text_work import translate_text
+from service.translation.raw import Settings
+from service.translation.search import Reply, Searches, Task
+from service.translation.texts import translate_text
 from tests.fakes.manual_dispatcher import CharacterTokenizer
 
 ONE, TWO = "\x90", "\x91"
@@ -38,23 +39,21 @@ class SentinelTokenizer(CharacterTokenizer):
 def translated(text: str, model: Callable[[str], str]) -> tuple[Translation, list[str]]:
     """Return the translation, and the texts that the model saw."""
     codec = TextCodec(SentinelTokenizer(), max_characters=5_000, max_source_tokens=1_000)
-    settings = Settings(
-        codec=codec, params=SearchParams(), source_language="en", target_language="de", max_tokens=1_000
-    )
     seen: list[str] = []
-    work = translate_text(text, 0, settings)
-    tasks = next(work)
-    while True:
+
+    async def run(tasks: Sequence[Task]) -> list[Reply]:
         replies = []
         for task in tasks:
             seen.append(CharacterTokenizer().decode(task.source_ids[:-1]))
             ids = tuple(CharacterTokenizer().encode(model(seen[-1]))[:-1])
             hypothesis = Hypothesis(ids, -0.5, FinishReason.END_OF_SENTENCE)
             replies.append(Reply(JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=2), 4))
-        try:
-            tasks = work.send(replies)
-        except StopIteration as stop:
-            return stop.value, seen
+        return replies
+
+    settings = Settings(
+        codec, SearchParams(), Searches(run), source_language="en", target_language="de", max_tokens=1_000
+    )
+    return asyncio.run(translate_text(text, 0, settings)), seen
 
 
 def test_a_model_sees_sentinels_and_the_spans_come_back_in_their_place():
@@ -67,7 +66,7 @@ def test_a_model_sees_sentinels_and_the_spans_come_back_in_their_place():
 
 
 @pytest.mark.parametrize("wrong", ["Lieber, guten Tag.", f"Lieber {ONE} {ONE}.", f"Lieber {ONE} {TWO}."])
-def test_a_sentinel_that_is_lost_doubled_or_made_up_leads_to_the_next_rung(wrong):
+def test_a_sentinel_that_is_lost_doubled_or_made_up_leads_to_the_next_strategy(wrong):
     translation, seen = translated("Dear {name}, good day.", lambda text: wrong if ONE in text else "Lieber XA.")
 
     assert seen == [f"Dear {ONE}, good day.", "Dear XA, good day."]

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -23,9 +22,8 @@ from service.errors import (
 from service.queue.admission import MIN_RETRY_S
 from service.records import Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
-from service.translation.routing import Router
 from service.translation.stream import StreamTranslator
-from tests.fakes.stream_service import LIMITS, OUT_OF_MEMORY, LoudPipeline
+from tests.fakes.stream_service import LIMITS, OUT_OF_MEMORY, OneModel, router_to
 
 
 def refusal(reason: str, *, retry_after_s: float) -> Overloaded:
@@ -33,18 +31,18 @@ def refusal(reason: str, *, retry_after_s: float) -> Overloaded:
 
 
 class Setup:
-    """One pipeline, and a stream of it."""
+    """One model, and a stream to it."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.pipeline = LoudPipeline(self.metrics)
-        self.router = Router(self.pipeline, ThreadPoolExecutor(1))
+        self.model = OneModel()
+        self.core, self.router = router_to(self.model, self.metrics)
         self.call, self.texts = self.stream()
 
     def stream(self, *, timeout_s: float = 60.0, priority: Priority | None = None) -> tuple[Call, StreamTranslator]:
         now = time.monotonic()
         call = Call(method="m", started=now, deadline=now + timeout_s, phase="stream")
-        texts = StreamTranslator(self.router, self.pipeline.lines, call, self.pipeline.admission.admit_stream())
+        texts = StreamTranslator(self.router, self.core.lines, call, self.core.admission.admit_stream())
         texts.use(TranslationRequest(priority=priority))
         return call, texts
 
@@ -63,23 +61,23 @@ def error_of(result: TranslationResult) -> DragomanError | None:
 
 
 async def test_texts_add_up_in_the_call_of_their_stream(setup):
-    setup.pipeline.gates["slow"] = asyncio.Event()
-    setup.pipeline.errors = {"bad": [NotFound("gone")]}
+    setup.model.gates["slow"] = asyncio.Event()
+    setup.model.errors = {"bad": [NotFound("gone")]}
     slow = asyncio.create_task(setup.texts.translate("slow"))
     results = [await setup.texts.translate(text) for text in ("xy", "bad")]
-    setup.pipeline.gates["slow"].set()
+    setup.model.gates["slow"].set()
     results.append(await slow)
 
     call = setup.call
     assert [type(error_of(result)) for result in results] == [type(None), NotFound, type(None)]
     assert (call.phase, call.model, call.texts, call.finished_texts) == ("stream", "loud", 3, 3)
-    assert (call.source_tokens, call.target_tokens) == (len("slow" + "xy" + "bad"), 2)
+    assert (call.source_tokens, call.target_tokens) == (3 * 2, 2)
 
 
 async def test_text_whose_model_is_gone_says_so_and_the_next_one_is_translated(setup):
-    info, setup.pipeline.catalog.info = setup.pipeline.catalog.info, None
+    info, setup.model.info = setup.model.info, None
     gone = await setup.texts.translate("a")
-    setup.pipeline.catalog.info = info
+    setup.model.info = info
 
     assert isinstance(error_of(gone), NotFound)
     assert (gone.model, gone.model_version) == ("loud", "")  # the last one that was there
@@ -91,10 +89,10 @@ async def test_text_whose_model_is_gone_says_so_and_the_next_one_is_translated(s
     [DeadlineExceeded("too late"), InternalError("odd"), PermissionDenied("not yours")],
 )
 async def test_text_that_fails_carries_its_error_and_is_not_tried_again(setup, error):
-    setup.pipeline.errors = {"bad": [error, error]}
+    setup.model.errors = {"bad": [error, error]}
 
     assert error_of(await setup.texts.translate("bad")) is error
-    assert setup.pipeline.errors["bad"] == [error]
+    assert setup.model.errors["bad"] == [error]
 
 
 async def test_text_that_fails_leaves_nothing_for_the_garbage_collector(setup):
@@ -109,7 +107,7 @@ async def test_text_that_fails_leaves_nothing_for_the_garbage_collector(setup):
 
 async def test_deadline_of_the_stream_ends_it(setup):
     _, texts = setup.stream(timeout_s=0.01)
-    setup.pipeline.errors = {"late": [DeadlineExceeded("while decoding")]}
+    setup.model.errors = {"late": [DeadlineExceeded("while decoding")]}
 
     with pytest.raises(DeadlineExceeded):
         await texts.translate("late")
@@ -117,28 +115,42 @@ async def test_deadline_of_the_stream_ends_it(setup):
 
 @pytest.mark.parametrize("lost", [Unavailable("the engine process was lost"), OutOfMemory("", retry_after_s=1.0)])
 async def test_text_whose_engine_is_lost_or_short_of_memory_is_tried_once_more(setup, lost):
-    setup.pipeline.errors = {"once": [lost], "twice": [lost, lost]}
+    setup.model.errors = {"once": [lost], "twice": [lost, lost]}
 
     assert (await setup.texts.translate("once")).translations[0].text == "ONCE"
     assert error_of(await setup.texts.translate("twice")) is lost
 
 
 async def test_text_that_is_refused_is_tried_again_though_nothing_leaves(setup):
-    setup.pipeline.errors = {"big": [refusal(OUT_OF_MEMORY, retry_after_s=0.0)] * 3}
+    setup.model.errors = {"big": [refusal(OUT_OF_MEMORY, retry_after_s=0.0)] * 3}
     started = time.monotonic()
 
     result = await asyncio.wait_for(setup.texts.translate("big"), 10)
 
     assert result.translations[0].text == "BIG"
-    assert setup.pipeline.begun.qsize() == 4
+    assert setup.model.begun.qsize() == 4
     assert time.monotonic() - started >= 3 * MIN_RETRY_S  # it does not only try, although nobody asks for a pause
 
 
+async def test_text_that_waits_is_tokenised_once_and_holds_nothing(setup):
+    setup.model.errors = {"busy": [refusal("queue_seconds", retry_after_s=60.0)] * 9}
+    waiting = asyncio.create_task(setup.texts.translate("busy"))
+    await setup.model.begun.get()
+    setup.model.codec = None  # whoever asks for it again fails
+    await asyncio.sleep(0)
+    held = setup.core.admission.characters, setup.core.admission.tokens
+    setup.model.errors = {}
+    setup.core.lines.departed()
+
+    assert (await asyncio.wait_for(waiting, 10)).translations[0].text == "BUSY"
+    assert held == (0, 0)
+
+
 async def test_text_that_is_refused_holds_up_no_stream_of_another_class(setup):
-    setup.pipeline.errors = {"batch": [refusal("queue_seconds", retry_after_s=60.0)] * 9}
+    setup.model.errors = {"batch": [refusal("queue_seconds", retry_after_s=60.0)] * 9}
     _, batch = setup.stream(priority=Priority.BATCH)
     waiting = asyncio.create_task(batch.translate("batch"))
-    await setup.pipeline.begun.get()
+    await setup.model.begun.get()
 
     result = await asyncio.wait_for(setup.texts.translate("soon"), 10)
 
@@ -147,7 +159,7 @@ async def test_text_that_is_refused_holds_up_no_stream_of_another_class(setup):
 
 
 async def test_text_that_would_be_too_late_does_not_wait(setup):
-    setup.pipeline.errors = {"long": [refusal("deadline_unattainable", retry_after_s=60.0)]}
+    setup.model.errors = {"long": [refusal("deadline_unattainable", retry_after_s=60.0)]}
 
     result = await setup.texts.translate("long")
 
@@ -161,4 +173,4 @@ async def test_text_that_is_too_long_never_waits_and_is_counted(setup):
     assert isinstance(error, TooLong)
     assert error.about("the text").startswith("the text has 200001 characters")
     assert setup.rejected("too_long") == 1
-    assert setup.pipeline.begun.empty()
+    assert setup.model.begun.empty()

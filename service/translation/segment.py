@@ -1,10 +1,9 @@
 """The work on one segment: to token ids, through the engine, back to text, with everything in it that is not language.
 
-    spans found -> rungs of a ladder, the first that keeps every span: search -> [links] -> restore
+    spans found -> placeholder strategies, the first that keeps every span: search -> [links] -> restore
                 -> numbers changed? with the numbers as spans -> other issues? one safer try -> tags placed -> outcome
 
-A segment whose spans no rung keeps stays as it is, with a warning.  Knows neither asyncio nor the engine; see
-`tasks.py` for how the work gets done.
+A segment whose spans no strategy keeps stays as it is, with a warning.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +22,19 @@ from service.text.glossary import honour, kept
 from service.text.number_check import difference
 from service.text.numbers import numbers, rewritten, written, written_price
 from service.text.patterns import has_branches
+from service.text.placeholders import Strategy, strategies
 from service.text.placement import is_well_formed, place_tags
 from service.text.punctuation import as_in_source, eased, with_no_break_spaces
 from service.text.quality import EMPTY, Attempt, Issue, better, coverage, estimate, is_empty, issues, safer
 from service.text.readable import readable, spelled
 from service.text.sentences import rewrap
 from service.text.spans import spans_of
-from service.translation.drafts import Draft, Settings, draft, piecewise
-from service.translation.rungs import Rung, rungs
-from service.translation.tasks import Rounds, Task, together
+from service.translation.raw import RawTranslation, Settings, piecewise, translate_raw
+from service.translation.search import Task
 
 
 @dataclass(slots=True, kw_only=True)
-class SegmentOutcome:
+class SegmentResult:
     """What became of a segment."""
 
     hypotheses: tuple[TranslatedText, ...] = ()  # as they stand in the text, best first
@@ -54,10 +53,10 @@ class SegmentOutcome:
 
 
 class _Restored(NamedTuple):
-    """A draft whose hypotheses have everything of the segment but its tags."""
+    """A raw translation whose hypotheses have everything of the segment but its tags."""
 
-    draft: Draft  # of what the model saw
-    rung: Rung
+    raw: RawTranslation  # of what the model saw
+    strategy: Strategy
     hypotheses: tuple[TranslatedText, ...]
     links: tuple[tuple[Link, ...], ...]  # of each hypothesis, with the segment's text
     uses: tuple[TermUse, ...]  # of the best hypothesis, in the segment's text
@@ -75,19 +74,19 @@ class _Restored(NamedTuple):
         return Attempt(self.issues, self.hypotheses[0].score, self.coverage)
 
 
-def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> Rounds[SegmentOutcome]:
+async def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> SegmentResult:
     """Return what the model makes of a text as it is; raises InvalidInput if that has more tokens than fit."""
     codec = settings.codec
     ids = tuple(codec.encode(text, index))
     if not ids:
-        return SegmentOutcome(hypotheses=(untranslated(text),))
+        return SegmentResult(hypotheses=(untranslated(text),))
     prefix_ids = codec.prefix_ids(prefix, index, settings.params)
-    (reply,) = yield [Task(ids, settings.params, prefix_ids)]
+    (reply,) = await settings.searches.search([Task(ids, settings.params, prefix_ids)])
     if isinstance(reply.result, InternalError):
-        return SegmentOutcome(source_tokens=len(ids), error=reply.result)
+        return SegmentResult(source_tokens=len(ids), error=reply.result)
     hypotheses = codec.decode(reply.result.hypotheses)
     empty = [is_empty(text, hypothesis.text) for hypothesis in hypotheses]
-    return SegmentOutcome(
+    return SegmentResult(
         hypotheses=tuple([replace(one, text=text) if no else one for one, no in zip(hypotheses, empty, strict=True)]),
         warnings=(TextWarning(*EMPTY, Span(0, len(text))),) if empty[0] else (),
         source_tokens=len(ids),
@@ -95,9 +94,9 @@ def translate_whole(text: str, index: int, settings: Settings, prefix: str = "")
     )
 
 
-def translate_segment(
+async def translate_segment(
     segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
-) -> Rounds[SegmentOutcome]:
+) -> SegmentResult:
     """Return the translation of a segment; raises InvalidInput if its text cannot be put into tokens.
 
     Args:
@@ -111,18 +110,18 @@ def translate_segment(
     if uses:
         spans = tuple(sorted([*spans, *kept(uses)]))
     if not has_language(segment.text, spans):
-        return SegmentOutcome(hypotheses=(untranslated(segment.source),), warnings=_of_branches(segment))
-    inner: list[SegmentOutcome] = []
+        return SegmentResult(hypotheses=(untranslated(segment.source),), warnings=_of_branches(segment))
+    inner: list[SegmentResult] = []
     if segment.tags and any(tag.parts for tag in segment.tags):
-        segment, inner = yield from _with_translated_tags(segment, index, settings, escape)
+        segment, inner = await _with_translated_tags(segment, index, settings, escape)
     tries = _Tries(segment, _eased(segment, spans, settings), spans, uses, index, settings)
-    best = yield from tries.first(spans)
+    best = await tries.first(spans)
     if tries.error is not None:
-        outcome = SegmentOutcome(error=tries.error)
+        outcome = SegmentResult(error=tries.error)
     elif best is None:
         outcome = _untouched(segment, uses)
     else:
-        best = (yield from tries.safer(best)) if best.issues else best
+        best = await tries.safer(best) if best.issues else best
         outcome = _outcome(best, segment, tries.kept, settings, escape)
     outcome.source_tokens, outcome.row_steps, outcome.retries = tries.source_tokens, tries.row_steps, tries.retries
     for one in inner:
@@ -154,10 +153,10 @@ def _of_branches(segment: Segment) -> tuple[TextWarning, ...]:
     return (TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),)
 
 
-def _untouched(segment: Segment, uses: Sequence[TermUse]) -> SegmentOutcome:
-    """Return the outcome of a segment that no rung could keep the spans of."""
+def _untouched(segment: Segment, uses: Sequence[TermUse]) -> SegmentResult:
+    """Return the outcome of a segment that no strategy could keep the spans of."""
     message = "what has to come back as it is would have been lost"
-    return SegmentOutcome(
+    return SegmentResult(
         hypotheses=(untranslated(segment.source),),
         warnings=(TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),),
         terms=tuple([use._replace(span=segment.origin(use.span)) for use in uses]),
@@ -192,34 +191,32 @@ class _Tries:
         terms = [text for use in self.uses for text in use.term[:2] if any(map(str.isdigit, text))]
         self.kept = (*(text[slice(*span)] for span in self.spans), *self.prices.values(), *terms)
 
-    def first(
-        self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})
-    ) -> Rounds[_Restored | None]:
-        """Return the translation of the first rung that keeps every span; with numbers as spans, pieces are no help."""
+    async def first(self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})) -> _Restored | None:
+        """Return what the first strategy gives that keeps every span; with numbers as spans, pieces are no help."""
         codec, languages = self.settings.codec, (self.settings.source_language, self.settings.target_language)
         nothing = None
         shown = self.segment if forms and "--" in self.segment.text else self.shown  # numbers behind dashes have moved
-        for rung in rungs(shown, spans, codec.alphabet, codec.sentinels, {**self.prices, **forms}, languages):
-            if forms and rung.pieces and has_language(self.segment.text, spans):
+        for strategy in strategies(shown, spans, codec.alphabet, codec.sentinels, {**self.prices, **forms}, languages):
+            if forms and strategy.pieces and has_language(self.segment.text, spans):
                 break
-            best = yield from self._try(rung, self.settings.params)
+            best = await self._try(strategy, self.settings.params)
             if self.error is not None or (best is not None and not (best.is_empty and spans)):
                 return best
             nothing = nothing or best
         return nothing
 
-    def safer(self, best: _Restored) -> Rounds[_Restored]:
+    async def safer(self, best: _Restored) -> _Restored:
         """Return what a second try makes of a translation with issues, if that is better: first its numbers."""
         for all_numbers in (False, True):
             if forms := self._forms(best, all_numbers=all_numbers):
                 self.retries = 1
-                again = yield from self.first(sorted([*self.spans, *forms]), forms)
+                again = await self.first(sorted([*self.spans, *forms]), forms)
                 best = again if again is not None and better(best.attempt, again.attempt) else best
         params = self.settings.params
         if (retry := safer(self.segment.text, best.issues, params) if best.issues else None) is not None:
             self.retries = 1
-            limit = max(2, best.draft.source_tokens // 2) if retry.in_pieces else 0
-            again = yield from self._try(best.rung, retry.params, limit)
+            limit = max(2, best.raw.source_tokens // 2) if retry.in_pieces else 0
+            again = await self._try(best.strategy, retry.params, limit)
             best = again if again is not None and better(best.attempt, again.attempt) else best
         return best
 
@@ -241,34 +238,34 @@ class _Tries:
             forms[Span(begin, end)] = form
         return forms
 
-    def _try(self, rung: Rung, params: SearchParams, limit: int = 0) -> Rounds[_Restored | None]:
-        """Return the translation of a rung; None if a span would be lost, or the engine failed."""
+    async def _try(self, strategy: Strategy, params: SearchParams, limit: int = 0) -> _Restored | None:
+        """Return the translation of a strategy; None if a span would be lost, or the engine failed."""
         settings = self.settings
-        settings = settings._replace(codec=settings.codec.marked) if rung.is_marked else settings
-        if rung.pieces:
-            found = yield from piecewise(rung.pieces, self.index, settings, params, rung.kept)
+        settings = settings._replace(codec=settings.codec.marked) if strategy.is_marked else settings
+        if strategy.pieces:
+            found = await piecewise(strategy.pieces, self.index, settings, params, strategy.kept)
         else:
-            found = yield from draft(rung.text, self.index, settings, params, kept=rung.kept, limit=limit)
+            found = await translate_raw(strategy.text, self.index, settings, params, kept=strategy.kept, limit=limit)
         self.source_tokens = self.source_tokens or found.source_tokens
         self.row_steps += found.row_steps
         self.error = found.error
         if found.error is not None:
             return None
-        return (yield from _restore(found, rung, self, settings))
+        return await _restore(found, strategy, self, settings)
 
 
-def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rounds[_Restored | None]:
-    """Return the hypotheses of a draft with all spans and terms in them; None if none has all spans."""
+async def _restore(found: RawTranslation, strategy: Strategy, tries: _Tries, settings: Settings) -> _Restored | None:
+    """Return the hypotheses of a raw translation with all spans and terms in them; None if none has all spans."""
     segment, uses = tries.segment, tries.uses
     languages = settings.source_language, settings.target_language
     has_tags = bool(segment.tags) and not _is_wrapped(segment)
     has_terms = bool(uses) and any(use.term.target for use in uses)
     links: Sequence[Sequence[Link]] = [()] * len(found.hypotheses)
-    if rung.needs_links or settings.wants_links or has_tags or has_terms:
-        links = yield from found.links(settings)
+    if strategy.needs_links or settings.wants_links or has_tags or has_terms:
+        links = await found.links(settings)
     hypotheses, all_links, best_uses = list[TranslatedText](), list[tuple[Link, ...]](), uses
     for hypothesis, own in zip(found.hypotheses, links, strict=True):
-        restored = rung.restore(hypothesis.text, own)
+        restored = strategy.restore(hypothesis.text, own)
         if restored is None:
             continue
         text, source_move, target_move = as_in_source(
@@ -299,12 +296,12 @@ def _restore(found: Draft, rung: Rung, tries: _Tries, settings: Settings) -> Rou
         coverage=share,
         kept=tries.kept,
     )
-    return _Restored(found, rung, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
+    return _Restored(found, strategy, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
 
 
 def _outcome(
     best: _Restored, segment: Segment, kept: Sequence[str], settings: Settings, escape: Callable[[str], str]
-) -> SegmentOutcome:
+) -> SegmentResult:
     """Return the hypotheses with their tags, as they stand in the text; where one says nothing, the source does."""
     written = []
     for hypothesis, links in zip(best.hypotheses, best.links, strict=True):
@@ -319,10 +316,10 @@ def _outcome(
         written.append(_with_text(hypothesis, text))
     if segment.tags and not is_well_formed(segment.tags, written[0].text):
         return _untouched(segment, best.uses)
-    noticed = [*best.draft.issues, *best.issues]
+    noticed = [*best.raw.issues, *best.issues]
     if best.uses and not all(use.is_honoured for use in best.uses):
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
-    return SegmentOutcome(
+    return SegmentResult(
         hypotheses=tuple(written),
         warnings=(*(TextWarning(kind, message, segment.span) for kind, message in noticed), *_of_branches(segment)),
         quality=_quality(best, segment, settings),
@@ -350,7 +347,7 @@ def _quality(best: _Restored, segment: Segment, settings: Settings) -> float:
     """Return the estimate for the best hypothesis."""
     found = best.hypotheses[0]
     mean = found.score * max(1, found.target_tokens) ** (settings.params.length_penalty - 1.0)
-    source_tokens, target_tokens = best.draft.source_tokens, found.target_tokens
+    source_tokens, target_tokens = best.raw.source_tokens, found.target_tokens
     return estimate(segment.text, found.text, score=mean, source_tokens=source_tokens, target_tokens=target_tokens)
 
 
@@ -359,14 +356,15 @@ def _is_wrapped(segment: Segment) -> bool:
     return all(tag.is_break for tag in segment.tags)
 
 
-def _with_translated_tags(
+async def _with_translated_tags(
     segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
-) -> Rounds[tuple[Segment, list[SegmentOutcome]]]:
+) -> tuple[Segment, list[SegmentResult]]:
     """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
     parts = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
     alphabet = settings.codec.alphabet
     inner = [part._replace(spans=spans_of(part, alphabet)) for part in (readable(part, alphabet) for part in parts)]
-    outcomes = yield from together([translate_segment(part, index, settings, part.escape or escape) for part in inner])
+    works = [translate_segment(part, index, settings, part.escape or escape) for part in inner]
+    outcomes = await settings.searches.together(works)
     translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
     tags: list[Tag] = []
     for tag in segment.tags:

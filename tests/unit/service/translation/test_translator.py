@@ -16,9 +16,9 @@ from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFou
 from service.queue.admission import Admission
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
-from service.translation import pipeline as pipeline_module
+from service.translation import translator as translator_module
 from service.translation.account import Account
-from service.translation.pipeline import WAIT_HOLDS_S, Pipeline
+from service.translation.translator import WAIT_HOLDS_S, Translator
 from tests.fakes.manual_dispatcher import CharacterTokenizer, ManualModel, codec, registry_of
 from tests.fakes.model_info import model_info
 
@@ -28,21 +28,25 @@ TWO_HYPOTHESES = TranslateOptions(beam_size=3, num_hypotheses=2)
 
 
 class Setup:
-    """A pipeline with one model, and what is around it."""
+    """A translator with one model, and what is around it."""
 
     def __init__(self, executor: ThreadPoolExecutor, limits: LimitsConfig = LIMITS) -> None:
         self.model = ManualModel()
         self.dispatcher = self.model.dispatcher
         self.metrics = Metrics()
         self.admission = Admission(limits)
-        self.pipeline = Pipeline(
+        self.translator = Translator(
             registry_of(self.model).catalogue, self.admission, Account(self.metrics), limits, executor
         )
         self.call = new_call()
 
     def start(self, *texts: str, priority: Priority | None = None) -> "asyncio.Task[TranslationResult]":
         request = TranslationRequest(texts=texts, options=TWO_HYPOTHESES, priority=priority)
-        return asyncio.create_task(self.pipeline.translate(request, self.call))
+        return asyncio.create_task(self.translate(request))
+
+    async def translate(self, request: TranslationRequest) -> TranslationResult:
+        with self.translator.admit(request, self.call) as door:
+            return await self.translator.translate(request, self.call, door)
 
 
 def new_call(deadline: float | None = None, models: frozenset[str] | None = None) -> Call:
@@ -62,22 +66,22 @@ async def setup(executor: ThreadPoolExecutor) -> Setup:
 
 
 class TestModelAndSearch:
-    def pipeline(self, executor: ThreadPoolExecutor) -> Pipeline:
+    def translator(self, executor: ThreadPoolExecutor) -> Translator:
         catalogue = registry_of(*(ManualModel(info=model_info(name)) for name in ("first", "second"))).catalogue
-        return Pipeline(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, executor)
+        return Translator(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, executor)
 
     def test_model_that_the_caller_may_not_use_does_not_exist_for_it(self, executor):
         call = new_call(models=frozenset({"second"}))
 
-        assert self.pipeline(executor).resolve(TranslationRequest(), call)[0].info.name == "second"
+        assert self.translator(executor).resolve(TranslationRequest(), call)[0].info.name == "second"
         with pytest.raises(NotFound):
-            self.pipeline(executor).resolve(TranslationRequest(model="first"), call)
+            self.translator(executor).resolve(TranslationRequest(model="first"), call)
 
     def test_option_out_of_range_is_refused_after_the_model_was_noted(self, executor):
         call = new_call()
 
         with pytest.raises(InvalidInput, match="beam_size is 99"):
-            self.pipeline(executor).resolve(TranslationRequest(options=TranslateOptions(beam_size=99)), call)
+            self.translator(executor).resolve(TranslationRequest(options=TranslateOptions(beam_size=99)), call)
 
         assert call.model == "first"
 
@@ -89,9 +93,7 @@ class TestModelAndSearch:
         setup.model.limits = replace(LIMITS, brownout_seconds=threshold_s)
         setup.dispatcher.queued_work_s = 100.0
         options = TranslateOptions(allow_smaller_beam=is_allowed)
-        task = asyncio.create_task(
-            setup.pipeline.translate(TranslationRequest(texts=["a"], options=options), setup.call)
-        )
+        task = asyncio.create_task(setup.translate(TranslationRequest(texts=["a"], options=options)))
         await setup.dispatcher.submitted(1)
         setup.dispatcher.answer(0, "eins")
 
@@ -239,7 +241,7 @@ class TestAdmission:
         assert setup.dispatcher.jobs == []
 
     async def test_large_request_behind_too_much_work_is_refused_before_it_is_encoded(self, setup, monkeypatch):
-        monkeypatch.setattr(pipeline_module, "INLINE_CHARACTERS", 3)
+        monkeypatch.setattr(translator_module, "INLINE_CHARACTERS", 3)
         cast("Any", setup.model).codec = None
         setup.dispatcher.answer_to_forecast = (31.0, 31.0)
 
@@ -264,7 +266,7 @@ class TestRefusalBeforeTheMessage:
         await self.refused(setup, 5.0)
         now = time.monotonic()
 
-        early, late = (setup.pipeline.refusal(SHOP, now + seconds) for seconds in (3.0, 6.0))
+        early, late = (setup.translator.refusal(SHOP, now + seconds) for seconds in (3.0, 6.0))
 
         assert isinstance(early, Overloaded)
         assert (early.reason, late) == ("deadline_unattainable", None)
@@ -272,23 +274,23 @@ class TestRefusalBeforeTheMessage:
     async def test_text_of_usual_length_that_would_be_in_time_is_let_through(self, setup):
         await self.refused(setup, 1.0)
 
-        assert setup.pipeline.refusal(SHOP, time.monotonic() + 3.0) is None
+        assert setup.translator.refusal(SHOP, time.monotonic() + 3.0) is None
 
     async def test_others_are_not_concerned_and_the_moment_passes(self, setup, monkeypatch):
         await self.refused(setup, 5.0)
         now = time.monotonic()
-        assert setup.pipeline.refusal(Caller(name="other", source="key"), now + 3.0) is None
+        assert setup.translator.refusal(Caller(name="other", source="key"), now + 3.0) is None
 
         monkeypatch.setattr("time.monotonic", lambda: now + 2 * WAIT_HOLDS_S)
 
-        assert setup.pipeline.refusal(SHOP, now + 3.0) is None
+        assert setup.translator.refusal(SHOP, now + 3.0) is None
 
     async def test_closed_door_and_full_budgets_refuse_unread(self, setup):
         with setup.admission.admit(1, now=0.0, caller=SHOP) as permit:
             permit.take_tokens(100)
-            full = setup.pipeline.refusal(SHOP, time.monotonic() + 3.0)
+            full = setup.translator.refusal(SHOP, time.monotonic() + 3.0)
         setup.admission.close("the server is draining")
-        closed = setup.pipeline.refusal(SHOP, time.monotonic() + 3.0)
+        closed = setup.translator.refusal(SHOP, time.monotonic() + 3.0)
 
         assert isinstance(full, Overloaded)
         assert (full.reason, str(closed)) == ("token_budget", "the server is draining")
@@ -312,12 +314,11 @@ class WatchedTokenizer(CharacterTokenizer):
 
 
 async def test_large_requests_are_encoded_and_decoded_in_a_thread(setup, monkeypatch):
-    monkeypatch.setattr(pipeline_module, "INLINE_CHARACTERS", 3)
-    monkeypatch.setattr(pipeline_module, "INLINE_TOKENS", 3)
+    monkeypatch.setattr(translator_module, "INLINE_CHARACTERS", 4)  # times hypotheses, of which there are two
     tokenizer = WatchedTokenizer()
     setup.model.codec = codec(tokenizer)
 
-    for text in ("abc", "abcd"):
+    for text in ("ab", "abcd"):
         setup.call = new_call()
         task = setup.start(text)
         await setup.dispatcher.submitted(1)
@@ -326,17 +327,3 @@ async def test_large_requests_are_encoded_and_decoded_in_a_thread(setup, monkeyp
         setup.dispatcher.futures.clear()
 
     assert [is_main for _, is_main in tokenizer.asked] == [True, True, False, False]
-
-
-async def test_text_that_is_tried_again_is_encoded_once_for_each_model(setup):
-    tokenizer = WatchedTokenizer()
-    begun: dict[Any, Any] = {}
-    setup.dispatcher.answer_to_forecast = (1e6, 0.0)
-    request = TranslationRequest(texts=["ab"])
-    for _ in range(2):
-        setup.model.codec = codec(tokenizer)
-        for _ in range(2):
-            with setup.admission.admit(1, now=0.0, caller=SHOP) as permit, pytest.raises(Overloaded):
-                await setup.pipeline.translate_admitted(request, setup.call, permit, begun=begun)
-
-    assert [text for text, _ in tokenizer.asked] == ["ab", "ab"]

@@ -27,7 +27,7 @@ from service.text.capitals import go_on, is_capitals, raise_case, recase
 from service.text.clauses import cut
 from service.text.glossary import NO_TERMS, Glossary
 from service.text.quality import Issue
-from service.translation.tasks import Rounds, Task, together
+from service.translation.search import Searches, Task
 
 _MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone; one that stands for a phrase has 18
 # What SentencePiece decodes an unknown token to, and bytes that are no character.
@@ -39,6 +39,7 @@ class Settings(NamedTuple):
 
     codec: TextCodec
     params: SearchParams
+    searches: Searches
     source_language: str  # BCP 47
     target_language: str
     max_tokens: int  # of a segment; longer ones are translated in pieces
@@ -50,12 +51,18 @@ class Settings(NamedTuple):
 
 
 def settings_of(
-    request: TranslationRequest, info: ModelInfo, codec: TextCodec, params: SearchParams, glossary: Glossary = NO_TERMS
+    request: TranslationRequest,
+    info: ModelInfo,
+    codec: TextCodec,
+    params: SearchParams,
+    searches: Searches,
+    glossary: Glossary = NO_TERMS,
 ) -> Settings:
     """Return how a model is to translate the texts of a request, with these terms."""
     return Settings(
         codec=codec,
         params=params,
+        searches=searches,
         source_language=info.source_language,
         target_language=info.target_language,
         segmentation=request.options.segmentation or Segmentation.SENTENCE,
@@ -67,7 +74,7 @@ def settings_of(
     )
 
 
-class Draft(NamedTuple):
+class RawTranslation(NamedTuple):
     """What a model makes of a text."""
 
     hypotheses: tuple[TranslatedText, ...] = ()  # best first
@@ -81,12 +88,12 @@ class Draft(NamedTuple):
     kept: tuple[str, ...] = ()
     is_raised: bool = False  # whether the hypotheses are in capitals again
 
-    def links(self, settings: Settings) -> Rounds[list[list[Link]]]:
+    async def links(self, settings: Settings) -> list[list[Link]]:
         """Return the links between the words of the text and of each hypothesis; none where they cannot be had."""
         if not (settings.can_score and self.source_ids):
             return [[] for _ in self.hypotheses]
         asked = [Task(self.source_ids, settings.params, scored_ids=one.token_ids) for one in self.found]
-        replies = yield asked
+        replies = await settings.searches.search(asked)
         _, source_spans = settings.codec.tokenize_with_spans(self.seen)
         found = []
         for hypothesis, reply in zip(self.found, replies, strict=True):
@@ -101,9 +108,9 @@ class Draft(NamedTuple):
         return found
 
 
-def draft(
+async def translate_raw(
     text: str, index: int, settings: Settings, params: SearchParams, *, kept: tuple[str, ...] = (), limit: int = 0
-) -> Rounds[Draft]:
+) -> RawTranslation:
     """Return what the model makes of a text; in pieces if it has more tokens than the model is reliable for.
 
     Args:
@@ -122,15 +129,15 @@ def draft(
         seen = recase(text, _counter(codec), language=settings.source_language, spans=_places(text, kept))
     ids = tuple(codec.tokenize(seen, index))
     if not ids:
-        return Draft(hypotheses=(untranslated(text),))
+        return RawTranslation(hypotheses=(untranslated(text),))
     if len(ids) > limit:
-        done = yield from _in_pieces(seen, len(ids), index, settings, params, kept=kept, limit=limit)
+        done = await _in_pieces(seen, len(ids), index, settings, params, kept=kept, limit=limit)
         return done._replace(hypotheses=_in_capitals(done.hypotheses, settings, kept)) if is_raised else done
-    (reply,) = yield [Task(ids, params, codec.target_prefix)]
+    (reply,) = await settings.searches.search([Task(ids, params, codec.target_prefix)])
     if isinstance(reply.result, InternalError):
-        return Draft(source_tokens=len(ids), error=reply.result)
+        return RawTranslation(source_tokens=len(ids), error=reply.result)
     hypotheses, issues = _cleaned(codec.decode(reply.result.hypotheses))
-    return Draft(
+    return RawTranslation(
         hypotheses=_in_capitals(hypotheses, settings, kept) if is_raised else hypotheses,
         issues=issues,
         source_tokens=len(ids),
@@ -143,17 +150,17 @@ def draft(
     )
 
 
-def piecewise(
+async def piecewise(
     pieces: Sequence[str], index: int, settings: Settings, params: SearchParams, kept: Sequence[str] = ()
-) -> Rounds[Draft]:
-    """Return the drafts of pieces of a text as one; `kept`, what has no language and white space at the ends stay."""
-    drafts = yield from together([_piece(piece, index, settings, params, kept) for piece in pieces])
-    error = next((one.error for one in drafts if one.error is not None), None)
-    return Draft(
-        hypotheses=() if error else join_hypotheses([one.hypotheses for one in drafts]),
-        issues=tuple(dict.fromkeys([issue for one in drafts for issue in one.issues])),
-        source_tokens=sum([one.source_tokens for one in drafts]),
-        row_steps=sum([one.row_steps for one in drafts]),
+) -> RawTranslation:
+    """Return the translation of a text in pieces; `kept`, what has no language and white space at the ends stay."""
+    found = await settings.searches.together([_piece(piece, index, settings, params, kept) for piece in pieces])
+    error = next((one.error for one in found if one.error is not None), None)
+    return RawTranslation(
+        hypotheses=() if error else join_hypotheses([one.hypotheses for one in found]),
+        issues=tuple(dict.fromkeys([issue for one in found for issue in one.issues])),
+        source_tokens=sum([one.source_tokens for one in found]),
+        row_steps=sum([one.row_steps for one in found]),
         error=error,
     )
 
@@ -182,7 +189,7 @@ def join_hypotheses(parts: Sequence[str | tuple[TranslatedText, ...]]) -> tuple[
     return tuple(joined)
 
 
-def _in_pieces(
+async def _in_pieces(
     seen: str,
     num_tokens: int,
     index: int,
@@ -191,34 +198,36 @@ def _in_pieces(
     *,
     kept: Sequence[str],
     limit: int,
-) -> Rounds[Draft]:
+) -> RawTranslation:
     if num_tokens > _MAX_TOKENS_PER_CHARACTER * len(seen):
         most = f"at most {_MAX_TOKENS_PER_CHARACTER} for each character are accepted"
         message = f"has {num_tokens} tokens in {len(seen)} characters, {most}"
         raise TooLong(message, field=f"texts[{index}]", index=index)
     language, spans = settings.source_language, _places(seen, kept)
     pieces = cut(seen, _counter(settings.codec), limit, language=language, spans=spans)
-    done = yield from piecewise(pieces, index, settings, params)
+    done = await piecewise(pieces, index, settings, params)
     warning = (WarningKind.SPLIT, f"{num_tokens} tokens were translated in {len(pieces)} pieces")
     return done._replace(issues=(*done.issues, warning))
 
 
-def _piece(piece: str, index: int, settings: Settings, params: SearchParams, kept: Sequence[str]) -> Rounds[Draft]:
+async def _piece(
+    piece: str, index: int, settings: Settings, params: SearchParams, kept: Sequence[str]
+) -> RawTranslation:
     begin, end = len(piece) - len(piece.lstrip()), len(piece.rstrip())
     is_language = piece not in kept and any(map(str.isalpha, piece))
     ids = tuple(settings.codec.tokenize(piece, index)) if is_language else ()
     if not ids or len(ids) > settings.codec.max_source_tokens:
-        return Draft(hypotheses=(untranslated(piece),))
-    (reply,) = yield [Task(ids, params, settings.codec.target_prefix)]
+        return RawTranslation(hypotheses=(untranslated(piece),))
+    (reply,) = await settings.searches.search([Task(ids, params, settings.codec.target_prefix)])
     if isinstance(reply.result, InternalError):
-        return Draft(source_tokens=len(ids), error=reply.result)
+        return RawTranslation(source_tokens=len(ids), error=reply.result)
     hypotheses, issues = _cleaned(settings.codec.decode(reply.result.hypotheses))
     language, count = settings.target_language, _counter(settings.codec)
     texts = [go_on(piece[begin:end], one.text, count, language=language) for one in hypotheses]
     written = [
         replace(one, text=piece[:begin] + text + piece[end:]) for one, text in zip(hypotheses, texts, strict=True)
     ]
-    return Draft(hypotheses=tuple(written), issues=issues, source_tokens=len(ids), row_steps=reply.row_steps)
+    return RawTranslation(hypotheses=tuple(written), issues=issues, source_tokens=len(ids), row_steps=reply.row_steps)
 
 
 def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedText, ...], tuple[Issue, ...]]:

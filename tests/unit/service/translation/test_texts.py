@@ -1,7 +1,8 @@
 """A text taken apart, translated by a model of the test's own, and put together again."""
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from service.errors import InternalError, TooLong
 from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
 from service.registry.model_info import TextCodec
 from service.text.glossary import Glossary
-from service.translation.drafts import Settings
-from service.translation.tasks import Reply, Rounds, Task
-from service.translation.text_work import translate_text
+from service.translation.raw import Settings
+from service.translation.search import Reply, Searches, Task
+from service.translation.texts import translate_text
 from tests.fakes.manual_dispatcher import CharacterTokenizer
 
 Model = Callable[[str], str]
@@ -22,21 +23,18 @@ Model = Callable[[str], str]
 
 def translated(text: str, model: Model = str.upper, **settings: Any) -> Translation:
     tokens = TextCodec(CharacterTokenizer(), max_characters=5_000, max_source_tokens=1_000)
-    wanted = {"max_tokens": 1_000, "params": SearchParams(), **settings}
-    return run(
-        translate_text(text, 0, Settings(codec=tokens, source_language="en", target_language="de", **wanted)), model
-    )
 
+    async def run(tasks: Sequence[Task]) -> list[Reply]:
+        return [answer(task, model) for task in tasks]
 
-def run(work: Rounds[Translation], model: Model) -> Translation:
-    """Run the work with a model that answers each task by a function of its text."""
-    try:
-        tasks = next(work)
-        while True:
-            tasks = work.send([answer(task, model) for task in tasks])
-    except StopIteration as stop:
-        result: Translation = stop.value
-        return result
+    asked = {
+        "max_tokens": 1_000,
+        "params": SearchParams(),
+        "source_language": "en",
+        "target_language": "de",
+        **settings,
+    }
+    return asyncio.run(translate_text(text, 0, Settings(codec=tokens, searches=Searches(run), **asked)))
 
 
 def answer(task: Task, model: Model) -> Reply:

@@ -1,4 +1,4 @@
-"""The ladder on which a segment's spans are kept: a rung is a text for the model, and how to mend what comes out.
+"""The strategies that keep a segment's spans: a strategy is a text for the model, and how to mend what comes out.
 
     signs as words, where it has some -> sentinels in place of the spans, where the model has them
     -> stand-ins in place of the spans -> without the spans, put back by alignment -> cut in pieces
@@ -34,19 +34,19 @@ class Restored(NamedTuple):
     """A translation with all spans in it."""
 
     target: str
-    source_move: Move | None = None  # from the rung's text to the segment's; None: they are the same
+    source_move: Move | None = None  # from the strategy's text to the segment's; None: they are the same
     target_move: Move | None = None  # from what came out to `target`
     has_links: bool = True  # whether links of what came out can be moved
 
     def moved(self, links: Sequence[Link]) -> list[Link]:
-        """Return the links between the rung's text and what came out as links of the segment's text and `target`."""
+        """Return the links between its text and what came out as links of the segment's text and `target`."""
         return moved(links, self.source_move, self.target_move) if self.has_links else []
 
 
 Restore = Callable[[str, Sequence[Link]], Restored | None]  # what came out, links -> None: a span would be lost
 
 
-class Rung(NamedTuple):
+class Strategy(NamedTuple):
     """A way to keep the spans of a segment."""
 
     text: str  # what the model gets
@@ -57,15 +57,15 @@ class Rung(NamedTuple):
     pieces: tuple[str, ...] = ()  # `text` in pieces that are translated apart; those without language stay
 
 
-def rungs(
+def strategies(
     segment: Segment,
     spans: Sequence[Span],
     alphabet: Alphabet,
     sentinels: Sequence[str] = (),
     written: Mapping[Span, str] = MappingProxyType({}),
     languages: tuple[str, str] = ("", ""),
-) -> Iterator[Rung]:
-    """Yield the rungs for a segment, the best first.
+) -> Iterator[Strategy]:
+    """Yield the strategies for a segment, the best first.
 
     Args:
         segment: with its text, which may have signs that are read as words.
@@ -78,9 +78,9 @@ def rungs(
     if (found := read(segment.text, spans, *languages)) is not None:
         forms = {found.spans[span]: form for span, form in written.items() if span in found.spans}
         without = segment._replace(text=found.text)
-        rung = next(_ladder(without, tuple(found.spans.values()), alphabet, sentinels, forms))
-        yield rung._replace(restore=_with_signs(rung.restore, found))
-    yield from _ladder(segment, spans, alphabet, sentinels, written)
+        strategy = next(_of_spans(without, tuple(found.spans.values()), alphabet, sentinels, forms))
+        yield strategy._replace(restore=_with_signs(strategy.restore, found))
+    yield from _of_spans(segment, spans, alphabet, sentinels, written)
 
 
 def _with_signs(restore: Restore, found: Read) -> Restore:
@@ -101,20 +101,20 @@ def _after(first: Move | None, second: Move) -> Move:
     return second if first is None else lambda span: second(first(span))
 
 
-def _ladder(
+def _of_spans(
     segment: Segment,
     spans: Sequence[Span],
     alphabet: Alphabet,
     sentinels: Sequence[str],
     written: Mapping[Span, str],
-) -> Iterator[Rung]:
+) -> Iterator[Strategy]:
     if not spans:
-        yield Rung(segment.text, lambda target, _: Restored(target.strip()))
+        yield Strategy(segment.text, lambda target, _: Restored(target.strip()))
         return
     kept = tuple([written.get(span, segment.text[span.begin : span.end]) for span in spans])
     wanted = replaced(segment.text, spans, kept)
-    for rung in _rungs(segment, spans, kept, alphabet, sentinels):
-        yield rung._replace(restore=_checked(rung.restore, wanted, kept))
+    for strategy in _strategies(segment, spans, kept, alphabet, sentinels):
+        yield strategy._replace(restore=_checked(strategy.restore, wanted, kept))
 
 
 def _checked(restore: Restore, text: str, kept: Sequence[str]) -> Restore:
@@ -129,9 +129,9 @@ def _checked(restore: Restore, text: str, kept: Sequence[str]) -> Restore:
     return checked
 
 
-def _rungs(
+def _strategies(
     segment: Segment, spans: Sequence[Span], kept: tuple[str, ...], alphabet: Alphabet, sentinels: Sequence[str]
-) -> Iterator[Rung]:
+) -> Iterator[Strategy]:
     text = segment.text
     if len(spans) <= len(sentinels):
         yield _marked(text, spans, kept, sentinels)
@@ -143,7 +143,7 @@ def _rungs(
         words = tuple([stand_in.word for stand_in in stand_ins])
         if not any(word in segment.source for word in words):
             source_move = mover(_anchors(with_words, words, spans))
-            yield Rung(with_words, _by_stand_ins(stand_ins, source_move), words)
+            yield Strategy(with_words, _by_stand_ins(stand_ins, source_move), words)
     without, gaps = take_out(text, spans)
     gaps = tuple([gap._replace(text=one) for gap, one in zip(gaps, kept, strict=True)])
     if any(map(str.isalpha, without)):
@@ -152,17 +152,17 @@ def _rungs(
             done = insert_by_links(without, gaps, target, links)
             return Restored(done, has_links=False) if done is not None and is_intact(kept, done) else None
 
-        yield Rung(without, restore, needs_links=True)
+        yield Strategy(without, restore, needs_links=True)
     of_spans = iter(kept)
     pieces = [piece if isinstance(piece, str) else next(of_spans) for piece in cut_at(text, spans)]
 
     def if_intact(target: str, _: Sequence[Link]) -> Restored | None:
         return Restored(target, has_links=False) if is_intact(kept, target) else None
 
-    yield Rung(text, if_intact, kept, pieces=tuple(pieces))
+    yield Strategy(text, if_intact, kept, pieces=tuple(pieces))
 
 
-def _marked(text: str, spans: Sequence[Span], kept: Sequence[str], sentinels: Sequence[str]) -> Rung:
+def _marked(text: str, spans: Sequence[Span], kept: Sequence[str], sentinels: Sequence[str]) -> Strategy:
     """A sentinel in place of each span; those that the text has itself are blanks, as any control character."""
     blanks = text.translate({ord(sentinel): " " for sentinel in sentinels})
     marked, found = with_sentinels(blanks, spans, sentinels)
@@ -173,7 +173,7 @@ def _marked(text: str, spans: Sequence[Span], kept: Sequence[str], sentinels: Se
     def if_no_other(target: str, links: Sequence[Link]) -> Restored | None:
         return None if any(sentinel in target for sentinel in sentinels[len(spans) :]) else restore(target, links)
 
-    return Rung(marked, if_no_other, words, is_marked=True)
+    return Strategy(marked, if_no_other, words, is_marked=True)
 
 
 def _by_stand_ins(stand_ins: Sequence[StandIn], source_move: Move) -> Restore:

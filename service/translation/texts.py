@@ -1,6 +1,6 @@
 """The work on one text: taken apart, each segment translated, put together again, byte for byte between segments.
 
-Knows neither asyncio nor the engine; see `tasks.py` for how the work gets done.
+Knows neither how a text's searches get to an engine (`search.py`), nor how a segment is translated (`segment.py`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,12 +17,11 @@ from service.text.readable import readable
 from service.text.restore import strip_outer
 from service.text.sentences import cuts, split
 from service.text.spans import Alphabet, find_spans, spans_of
-from service.translation.drafts import Settings, join_hypotheses
-from service.translation.segment_work import SegmentOutcome, has_language, translate_segment, translate_whole
-from service.translation.tasks import Rounds, together
+from service.translation.raw import Settings, join_hypotheses
+from service.translation.segment import SegmentResult, has_language, translate_segment, translate_whole
 
 
-def translate_text(text: str, index: int, settings: Settings, prefix: str = "") -> Rounds[Translation]:
+async def translate_text(text: str, index: int, settings: Settings, prefix: str = "") -> Translation:
     """Return the translation of a text, or its error.
 
     Args:
@@ -45,7 +44,7 @@ def translate_text(text: str, index: int, settings: Settings, prefix: str = "") 
                 for part in document.parts
                 if isinstance(part, Segment)
             ]
-        outcomes = yield from together(works)
+        outcomes = await settings.searches.together(works)
     except InvalidInput as error:
         return Translation(error=error)
     return assemble(document.parts, outcomes)
@@ -101,7 +100,7 @@ def _in_tags(segment: Segment) -> Iterator[Part]:
     yield segment.source[place - segment.begin :]
 
 
-def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> Translation:
+def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> Translation:
     """Return the translation of a text from its parts and the outcomes of its segments, in order."""
     whole = Translation()
     for outcome in outcomes:
@@ -115,14 +114,14 @@ def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> Trans
     return whole
 
 
-def _joined(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> tuple[TranslatedText, ...]:
+def _joined(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> tuple[TranslatedText, ...]:
     if len(parts) == len(outcomes) == 1:
         return outcomes[0].hypotheses
     hypotheses = iter([outcome.hypotheses for outcome in outcomes])
     return join_hypotheses([part if isinstance(part, str) else next(hypotheses) for part in parts])
 
 
-def _placed(parts: Sequence[Part], outcomes: Sequence[SegmentOutcome]) -> tuple[TranslatedSegment, ...]:
+def _placed(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> tuple[TranslatedSegment, ...]:
     """Return the segments with their places in the source and in the best hypothesis."""
     placed, place, remaining = list[TranslatedSegment](), 0, iter(outcomes)
     for part in parts:
