@@ -89,8 +89,8 @@ class Searches:
         def leave(task: "asyncio.Task[Result]") -> None:
             nonlocal num_left
             num_left -= 1
-            if not num_left:
-                self._working.add(me)
+            if not num_left or task.cancelled() or task.exception() is not None:
+                self._working.add(me)  # goes on
             self._working.discard(task)
             self._run_if_all_wait()
 

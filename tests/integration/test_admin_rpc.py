@@ -184,6 +184,6 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
 
     assert answer == ["geheim und lang " * 8 + "hier"]
     assert "service/grpc/servicer.py" in log  # of the call itself
-    assert "service/translation/pipeline.py" in log
+    assert "service/translation/translator.py" in log
     assert "service/engine/process.py" in log
     assert "geheim" not in log
