@@ -18,7 +18,7 @@ _TWICE = "(?:yy|YY|JJ|AA|MM|dd|DD|TT|HH|hh|mm|ss)"  # one of these is there: "d.
 # What stands in sentences: fields that signs join, those of fixed width, and the long form with a month in words.
 IN_SENTENCES = (
     rf"(?<![\w.])(?=[A-Za-z./:-]{{0,14}}?{_TWICE}){_JOINED}(?:(?:,? |T|'T'|_){_JOINED})?+"
-    r"(?: (?:a|tt|TT)(?=[)\"'”“.,;]|\s*+\Z))?+(?![\w/:-]|\.\w)"
+    r"(?: (?:a|tt|TT)(?=[)\"'”“,;]|\.(?!\w)|\s*+\Z))?+(?![\w/:-]|\.\w)"
     r"|(?<!\w)(?:yyyyMMdd|YYYYMMDD|JJJJMMTT)(?:'?[T_-]?'?HHmm(?:ss)?+)?+(?!\w)"
     r"|(?<![\w.])(?:E{3,4}+,? |d{4}+,? )?+(?:[dD]{1,2}+\.?+ M{2,4}+|M{2,4}+ [dD]{1,2}+)(?:,? (?:y{2,4}+|Y{2,4}+))?+"
     rf"(?:,? {_JOINED})?+(?!\w)"

@@ -111,7 +111,7 @@ async def test_tokenising_a_megabyte_leaves_health_checks_quick(start_server, se
     async with calling(server.address) as calls, calling(server.address) as checks:
         await checks.health.Check(CHECK)
         waits: list[float] = []
-        for _ in range(5):
+        for _ in range(2):
             large = calls.translate("word " * 200_000)
             while not large.done():
                 waits += await waits_of(partial(checks.health.Check, CHECK), 1)
@@ -213,7 +213,8 @@ async def killed_with_children(process: psutil.Process, least: int, seen: Seen) 
     children = process.children(recursive=True)
     began = time.monotonic()
     process.kill()
-    left: list[psutil.Process] = (await asyncio.to_thread(psutil.wait_procs, children, 5.0))[1]
+    alive = (await asyncio.to_thread(psutil.wait_procs, children, 5.0))[1]
+    left = [child for child in alive if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]  # init is slow
     seen(f"{len(children)} processes, {len(left)} left {time.monotonic() - began:.2f} s after the kill")
     return left
 
