@@ -23,7 +23,7 @@ class BusyRouter:
     """Takes two texts at a time, and refuses the requests of these numbers."""
 
     def __init__(self, *refused: int) -> None:
-        self.pipeline = SimpleNamespace(limits=SimpleNamespace(max_texts=2, max_message_bytes=100))
+        self.translator = SimpleNamespace(limits=SimpleNamespace(max_texts=2, max_message_bytes=100))
         self.num_requests = 0
         self._refused = refused
 
