@@ -163,14 +163,12 @@ async def test_what_translate_refuses_is_refused(setup):
     assert setup.dispatcher.jobs == []
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-async def test_a_model_without_a_scorer_says_how_to_get_one(setup, device):
-    setup.model.info = replace(INFO, has_scorer=False, device=device)
+async def test_a_model_without_a_scorer_says_how_to_get_one(setup):
+    setup.model.info = replace(INFO, has_scorer=False)
 
-    with pytest.raises(FailedPrecondition, match="the model m 1 cannot score or align translations: ") as raised:
+    with pytest.raises(FailedPrecondition, match="m 1 cannot score or align translations: .*python -m export"):
         await setup.start(("a", "b"))
 
-    assert ("python -m export" if device == "cpu" else "serve it on a CPU") in str(raised.value)
     require_scorer(INFO)
 
 
