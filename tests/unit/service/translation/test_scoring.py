@@ -166,7 +166,7 @@ async def test_what_translate_refuses_is_refused(setup):
 async def test_a_model_without_a_scorer_says_how_to_get_one(setup):
     setup.model.info = replace(INFO, has_scorer=False)
 
-    with pytest.raises(FailedPrecondition, match="m 1 cannot score or align translations: .*python -m export"):
+    with pytest.raises(FailedPrecondition, match=r"m 1 cannot score or align translations: .*python -m export"):
         await setup.start(("a", "b"))
 
     require_scorer(INFO)
