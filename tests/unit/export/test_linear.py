@@ -26,10 +26,10 @@ def test_a_weight_comes_back_to_within_half_a_step(weight: Array) -> None:
     assert (np.abs(quantized.integers * scales - weight) <= scales * 0.5001 + 1e-7).all()
 
 
-def test_each_output_channel_has_its_own_scale() -> None:
-    quantized = quantize_weight(np.array([[0.5, -1.0], [100.0, 50.0], [0.0, 0.0]], np.float32))
+def test_each_output_channel_has_its_own_scale_however_small_its_weights_are() -> None:
+    quantized = quantize_weight(np.array([[0.5, -1.0], [100.0, 50.0], [2e-9, -2e-9], [0.0, 0.0]], np.float32))
 
-    assert quantized.integers.tolist() == [[64, -127], [127, 64], [0, 0]]
+    assert quantized.integers.tolist() == [[64, -127], [127, 64], [127, -127], [0, 0]]
     np.testing.assert_allclose(quantized.scales[:2], [1.0 / 127, 100.0 / 127], rtol=1e-6)
 
 
