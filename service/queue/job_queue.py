@@ -61,10 +61,12 @@ class EngineLoad:
         """Whether a job is batch work and has to wait, because it would slow interactive sentences down too much.
 
         Args:
-            fixed_rows: how many rows take as long as the part of a step that does not depend on rows.
+            fixed_rows: how many rows take as long as the part of a step that does not depend on rows; one sentence may
+                always run.  Zero: a step is to be as short as it can be, unless there are many interactive rows in it.
         """
-        batch_rows, others = self.batch_rows + job.params.num_rows, self.rows - self.batch_rows
-        return job.is_batch and self.batch_rows > 0 and batch_rows > _SLOWER * (fixed_rows + others)
+        if not job.is_batch or (fixed_rows and not self.batch_rows):
+            return False
+        return self.batch_rows + job.params.num_rows > _SLOWER * (fixed_rows + self.rows - self.batch_rows)
 
     @property
     def runnable_rows(self) -> int:
@@ -87,11 +89,13 @@ def rows_beside(loads: Sequence[EngineLoad], more: int) -> float:
     return min(sum(load.rows for load in loads) + more, sum(load.runnable_rows for load in loads)) / len(loads)
 
 
-def choose_engine(loads: Sequence[EngineLoad], job: Job, lookahead_jobs: int, fixed_rows: float = inf) -> int | None:
+def choose_engine(
+    loads: Sequence[EngineLoad], job: Job, lookahead_jobs: int, fixed_rows: Sequence[float] = ()
+) -> int | None:
     """The number of the engine that takes the job: the one with the smallest share of its rows taken, then of work.
 
     Args:
-        fixed_rows: see `EngineLoad.gives_way`; infinity where no interactive work is about.
+        fixed_rows: of each engine, see `EngineLoad.gives_way`; none where no batch work gives way.
 
     Returns:
         None if no engine has room, see `EngineLoad.has_room`.
@@ -99,7 +103,7 @@ def choose_engine(loads: Sequence[EngineLoad], job: Job, lookahead_jobs: int, fi
     with_room = (
         number
         for number, load in enumerate(loads)
-        if load.has_room(job, lookahead_jobs) and not load.gives_way(job, fixed_rows)
+        if load.has_room(job, lookahead_jobs) and not (fixed_rows and load.gives_way(job, fixed_rows[number]))
     )
     return min(
         with_room,
@@ -174,7 +178,7 @@ class JobQueue:
             Each job with the number of the engine that takes it; None: no engine could finish it before its deadline.
         """
         found: list[tuple[Job, int | None]] = []
-        lookahead_jobs, fixed_rows = self._lookahead_jobs(), self._fixed_rows(now)
+        lookahead_jobs, fixed_rows = self._lookahead_jobs(), self._fixed_rows(loads, now)
         may_be_batch = True
         while loads and (entry := self._queue.peek(now, may_be_batch=may_be_batch)) is not None:
             job = entry.item
@@ -232,14 +236,15 @@ class JobQueue:
         seconds = max(_LOOKAHEAD_S, _LOOKAHEAD_STEPS * self.cost_model.step_s.mean)
         return min(self._max_lookahead_jobs, max(1, round(seconds * rate / cost)))
 
-    def _fixed_rows(self, now: float) -> float:
-        """See `EngineLoad.gives_way`; infinity while nobody sends interactive work."""
-        if now - self._interactive_at > _EXPECTED_S:
-            return inf
+    def _fixed_rows(self, loads: Sequence[EngineLoad], now: float) -> list[float]:
+        """Return what `choose_engine` wants; half of several engines are kept free for a few interactive sentences."""
         growth = self.cost_model.step_time.growth
-        if growth is None:
-            return _FIRST_FIXED_ROWS
-        return 1.0 / growth if growth else inf
+        fixed_rows = _FIRST_FIXED_ROWS if growth is None else 1.0 / growth if growth else inf
+        is_never_slow = all(_SLOWER * fixed_rows >= load.max_rows for load in loads)
+        if now - self._interactive_at > _EXPECTED_S or is_never_slow:
+            return []
+        num_free = len(loads) // 2
+        return [fixed_rows] * (len(loads) - num_free) + [0.0] * num_free
 
     def _is_hopeless(self, job: Job, loads: Sequence[EngineLoad], now: float) -> bool:
         """Whether a job that goes to an engine now is too late; never if the engines have nothing else to do."""

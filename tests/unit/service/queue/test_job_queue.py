@@ -239,6 +239,21 @@ class TestBatchBesideInteractive:
 
         assert found == [False, False, True]
 
+    @pytest.mark.parametrize(
+        ("num_interactive", "batch_rows"),
+        [(2, [10, 0]), (140, [40, 35])],  # where many interactive sentences run, a share of all engines
+    )
+    def test_of_several_engines_half_have_no_batch_work_beside_a_few_interactive_sentences(
+        self, queue, num_interactive, batch_rows
+    ):
+        loads = [EngineLoad(110, 16_384), EngineLoad(110, 16_384)]
+        add(queue, num_interactive, caller=B)
+        add(queue, 200, priority=BATCH)
+
+        queue.hand_out(loads, now=0.0)
+
+        assert [load.batch_rows for load in loads] == [pytest.approx(rows, abs=3) for rows in batch_rows]
+
     def test_a_sentence_of_batch_work_runs_however_long_it_makes_a_step(self, queue):
         queue.add(Entry(job(priority=BATCH)._replace(params=SearchParams(beam_size=32)), A, BATCH, 0.0))
         add(queue, 1, caller=B)
