@@ -6,7 +6,7 @@ from html import unescape
 from service.documents.atoms import ALONE, Format
 from service.documents.inline_tags import escaped
 from service.documents.package import Package
-from service.documents.paragraphs import CODE, PartReader, Vocabulary, labels_in
+from service.documents.paragraphs import PartReader, Vocabulary, labels_in
 from service.documents.xml_nodes import Node, attributes
 
 _PATHS = {
@@ -139,7 +139,7 @@ class OfficeReader(PartReader):
         if first is None or first.name != "w:pPr":
             return True
         style = next((one for one in first.children if isinstance(one, Node) and one.name == "w:pStyle"), None)
-        return style is None or not CODE.search(self.text, style.begin, style.end)
+        return style is None or not self.is_code(self.text[style.begin : style.end])
 
     def is_break(self, node: Node) -> bool:
         """Whether an element ends a page or a column."""
@@ -169,7 +169,9 @@ def readers(package: Package) -> dict[str, PartReader]:
     texts = package.read_texts(_is_text)
     labels = _labels(texts)
     return {
-        name: OfficeReader(text, labels, is_master="Master" in name or "Layout" in name).read()
+        name: OfficeReader(text, labels, is_master="Master" in name or "Layout" in name).read(
+            is_main=name == "word/document.xml"
+        )
         for name, text in texts.items()
         if not name.startswith(("xl/tables", "xl/pivot")) and ("/worksheets/" not in name or _SHEET_TEXT.search(text))
     }

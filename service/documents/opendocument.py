@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from service.documents.atoms import Format
 from service.documents.inline_tags import escaped
 from service.documents.package import Package
-from service.documents.paragraphs import CODE, PartReader, Vocabulary, labels_in
+from service.documents.paragraphs import PartReader, Vocabulary, labels_in
 from service.documents.xml_nodes import Node, Tag, attributes
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -103,13 +103,13 @@ class OpenDocumentReader(PartReader):
             named = self._attributes(tag.begin, tag.end)
             self._style = named.get("name", "")
             parent = named.get("parent-style-name", "")
-            look, is_code = self._styles.get(parent, (parent, bool(CODE.search(parent))))
-            self._styles[self._style] = look, is_code or bool(CODE.search(self._style))
+            look, is_code = self._styles.get(parent, (parent, self.is_code(parent)))
+            self._styles[self._style] = look, is_code or self.is_code(self._style)
         elif tag.name == "style:text-properties" and self._style:
             named = self._attributes(tag.begin, tag.end)
             look, is_code = self._styles[self._style]
             own = "".join(f" {name}={value}" for name, value in sorted(named.items()) if not _REVISION.search(name))
-            is_mono = any(CODE.search(value) for name, value in named.items() if name == "font-name")
+            is_mono = any(self.is_code(value) for name, value in named.items() if name == "font-name")
             self._styles[self._style] = look + own, is_code or is_mono
         elif tag.name == "table:table-cell":
             named = self._attributes(tag.begin, tag.end)
@@ -133,12 +133,14 @@ class OpenDocumentReader(PartReader):
         if paragraph.text in self._labels:
             return False
         name = self._attributes(paragraph.begin, paragraph.content).get("style-name", "")
-        return not (self._is_value or self._styles.get(name, ("", bool(CODE.search(name))))[1])
+        is_code = self._knows_code and self._styles.get(name, ("", self.is_code(name)))[1]
+        return not (self._is_value or is_code)
 
     def span_format(self, span: Node) -> tuple[str, bool]:
         """Return what the style of a span looks like."""
         name = self._attributes(span.begin, span.content).get("style-name", "")
-        return self._styles.get(name, (name, bool(CODE.search(name))))
+        look, is_code = self._styles.get(name, (name, self.is_code(name)))
+        return look, is_code and self._knows_code
 
     def repeats(self, node: Node) -> int:
         """Return how many spaces an element stands for."""
@@ -155,7 +157,7 @@ def readers(package: Package) -> dict[str, PartReader]:
     texts = package.read_texts(lambda name: bool(_PARTS.match(name)))
     styles: dict[str, tuple[str, bool]] = {}
     order = sorted(texts, key=lambda name: not name.endswith("styles.xml"))  # the styles first
-    return {name: OpenDocumentReader(texts[name], styles).read() for name in order}
+    return {name: OpenDocumentReader(texts[name], styles).read(is_main=name == "content.xml") for name in order}
 
 
 def remarks(package: Package) -> list[str]:

@@ -36,8 +36,9 @@ from service.text.document import TagKind
 
 _EMPTY = re.compile(r"<[^\s<>/]+\s*/>|<[^\s<>]+\s*>\s*</[^<>]+>")
 # Fonts and styles of what is code: in a line of other text it comes back as it is.
-CODE = re.compile(
-    r"code|verbatim|preformat|teletype|typewriter|keyboard|listing|quelltext|source_?(?:20_)?text|consol|courier|"
+CODE = re.compile(  # neither "Arial Unicode MS" nor "Barcode" nor "Consolidated"
+    r"(?<![a-z])code|(?-i:(?<!Uni|Bar|Zip)(?<!Post)Code)|sourcecode|verbatim|preformat|teletype|"
+    r"(?<!american )typewriter|keyboard|listing|quelltext|source_?(?:20_)?text|consolas?\b|console\b|courier|"
     r"\bmono(?!type)|mono\b|menlo",
     re.IGNORECASE,
 )
@@ -59,7 +60,6 @@ class Vocabulary:
     spans: frozenset[str] = frozenset()  # hold text and other spans, and are its format
     containers: Mapping[str, str] = field(default_factory=dict)  # hold runs; the element in it that does, or ""
     characters: Mapping[str, str] = field(default_factory=dict)  # elements that are characters
-    breaks: frozenset[str] = frozenset()  # end a line and come back as they are
     shown: frozenset[str] = frozenset()  # come back as they are; their text is a part of the sentence
     dropped: frozenset[str] = frozenset()  # mean nothing once the text is another one
     skipped: frozenset[str] = frozenset()  # are not looked into
@@ -103,9 +103,26 @@ class PartReader:
         self.languages: list[Said] = []
         self._words = vocabulary
         self._keys: dict[str, tuple[str, bool]] = {}  # properties as they are written -> key, whether it is code
+        self._knows_code = True
 
-    def read(self) -> Self:
-        """Find all places; raises ValueError."""
+    def is_code(self, name: str) -> bool:
+        """Whether a style or font of this name is for code."""
+        return self._knows_code and bool(CODE.search(name))
+
+    def read(self, *, is_main: bool = False) -> Self:
+        """Find all places; raises ValueError.
+
+        Args:
+            is_main: whether the part has the text of the file: where all of that looks like code, as in a letter that
+                was typed as plain text, it is text.
+        """
+        self._find_places()
+        if is_main and not any(place.base for place in self.places):
+            self.places, self.languages, self._keys, self._knows_code = [], [], {}, False
+            self._find_places()
+        return self
+
+    def _find_places(self) -> None:
         words, rest = self._words, pieces(self.text, self._words.namespaces)
         for piece in rest:
             if len(self.places) > MAX_PLACES:
@@ -118,7 +135,6 @@ class PartReader:
                 self.take(node_of(piece, rest))
             else:
                 self.start(piece)
-        return self
 
     def start(self, tag: Tag) -> None:
         """Take in what the attributes of a start tag say."""
@@ -202,7 +218,7 @@ class PartReader:
             elif child.name not in words.dropped:
                 shows = child.text if child.name in words.shown else ""
                 source = (*around.source, (child.begin, child.end), around.ends)
-                add(atoms, Point(source, shows, child.name in words.breaks))
+                add(atoms, Point(source, shows))
         return atoms
 
     def _spaced(self, text: str) -> str:
@@ -236,9 +252,9 @@ class PartReader:
                 shows = child.text if child.name in words.shown else ""
                 yield Point(source, shows, self.is_break(child), self.field_part(child))
 
-    def is_break(self, node: Node) -> bool:
-        """Whether an element ends a line and comes back as it is."""
-        return node.name in self._words.breaks
+    def is_break(self, _: Node) -> bool:
+        """Whether an element in a run ends a line and comes back as it is."""
+        return False
 
     def field_part(self, _: Node) -> str:
         """Return which part of a field an element in a run is."""
@@ -249,7 +265,7 @@ class PartReader:
         if found is None:
             key = self._words.no_format.sub("", properties) if self._words.no_format else properties
             key = "" if _EMPTY.fullmatch(key) else key
-            found = self._keys[properties] = key, bool(CODE.search(key))
+            found = self._keys[properties] = key, self.is_code(key)
         return found
 
     def _span(self, span: Node, around: Format) -> Format:

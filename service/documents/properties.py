@@ -1,5 +1,6 @@
 """Java's .properties: values, with their escapes; those of a MessageFormat double their apostrophes."""
 
+import json
 import re
 from functools import partial
 
@@ -48,14 +49,6 @@ def _written(text: str, *, is_ascii: bool, has_arguments: bool) -> str:
         text = text.replace(character, f"\\{letter}")
     if text.startswith(" "):
         text = "\\" + text
-    if is_ascii:
-        units = (
-            text.encode("utf-16-be", "surrogatepass")[place : place + 2] for place in range(0, 2 * _num_units(text), 2)
-        )
-        return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in (int.from_bytes(one) for one in units))
+    if is_ascii:  # an escape has one of UTF-16's units, as in JSON
+        return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in text)
     return text
-
-
-def _num_units(text: str) -> int:
-    """Return the number of UTF-16's units, which an escape has one of."""
-    return len(text.encode("utf-16-be", "surrogatepass")) // 2

@@ -124,6 +124,22 @@ def test_text_of_a_link_that_is_a_field_is_translated_and_that_of_another_field_
     assert (written.count("fldChar "), written.count('"end"')) == (6, 2)
 
 
+@pytest.mark.parametrize("font", ["Arial Unicode MS", "Libre Barcode 39", "Consolidated Sans", "American Typewriter"])
+def test_fonts_whose_names_look_like_code_are_for_words(font):
+    fonts = f'<w:rFonts w:ascii="{font}"/>'
+    draft = draft_of(word(f"<w:p>{run('The cat sleeps.', fonts)}</w:p><w:p>{run('Plain words.')}</w:p>"), "docx")
+
+    assert texts_of(draft) == ["The cat sleeps.", "Plain words."]
+
+
+@pytest.mark.parametrize("style", ["HTMLCode", "SourceCode", "Code", "codeblock", "PreformattedText"])
+def test_style_for_code_stays_unless_the_whole_document_is_in_it(style):
+    code = f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr>{run("The cat sleeps.")}</w:p>'
+
+    assert texts_of(draft_of(word(f"{code}<w:p>{run('Plain words.')}</w:p>"), "docx")) == ["Plain words."]
+    assert texts_of(draft_of(word(code), "docx")) == ["The cat sleeps."]
+
+
 def test_lines_of_a_table_of_contents_are_translated_though_its_field_ends_elsewhere():
     begin = '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>TOC</w:instrText></w:r>'
     end = '<w:p><w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>'
@@ -150,12 +166,6 @@ def test_alternative_text_inside_a_sentence_is_translated_with_it():
 
     assert units(body) == ['A "cat"\nsleeps', 'Look: <x id="1"/> a cat']
     assert 'descr="A &quot;CAT&quot;&#10;SLEEPS" name="Picture 1"' in shouted_body(body)
-
-
-def test_paragraph_of_code_stays():
-    body = f'<w:p><w:pPr><w:pStyle w:val="SourceCode"/></w:pPr>{run("if cat: sleep")}</w:p>'
-
-    assert units(body) == []
 
 
 def test_translation_that_loses_a_tag_leaves_its_paragraph_and_says_so():

@@ -18,6 +18,16 @@ STYLES = "".join(
 )
 
 
+def test_letter_that_is_all_in_a_typewriter_font_is_text():
+    style = (
+        '<style:style style:name="Preformatted"><style:text-properties style:font-name="Courier New"/></style:style>'
+    )
+    code, words = '<text:p text:style-name="Preformatted">Dear cat</text:p>', "<text:p>Plain words.</text:p>"
+
+    assert texts_of(draft_of(open_text(code, style), "odt")) == ["Dear cat"]
+    assert texts_of(draft_of(open_text(code + words, style), "odt")) == ["Plain words."]
+
+
 def span(name: str, text: str) -> str:
     return f'<text:span text:style-name="{name}">{text}</text:span>'
 
@@ -73,7 +83,8 @@ def test_code_and_deleted_text_stay():
     code = '<text:p text:style-name="P1">if cat: sleep</text:p>'
     deleted = "<text:tracked-changes><text:p>An old sentence.</text:p></text:tracked-changes>"
 
-    assert texts_of(draft_of(open_text(code + deleted, STYLES), "odt")) == []
+    draft = draft_of(open_text(code + deleted + "<text:p>Plain words.</text:p>", STYLES), "odt")
+    assert texts_of(draft) == ["Plain words."]
 
 
 def test_cells_with_values_and_texts_that_rules_know_stay_and_notes_do_not():
