@@ -1,4 +1,8 @@
-"""The real server as a process of its own, on free ports."""
+"""The real server as a process of its own, on free ports.
+
+In the tests of `make test` it forks from a process that has imported it; in those of promises, benchmarks and trials it
+is executed as users do.
+"""
 
 import json
 import os
@@ -6,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +27,14 @@ from service.config import EngineConfig
 from service.server.model_hosting import num_engines
 from tests.fakes import echo_runner
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.forked import Forked, can_fork, fork
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
 class ServerProcess:
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     log: Path
     grpc_port: int
     http_port: int  # 0: it has none
@@ -148,12 +154,14 @@ def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
 
 def spawn(
     bundle: Path | None, log: Path, *options: str, within: Sequence[str] = (), **variables: str
-) -> subprocess.Popen[str]:
+) -> subprocess.Popen[str] | Forked:
     """A server process that may not be ready yet; it writes its log to `log`.
 
     Args:
         within: the command line that runs the server's, by `exec`.
     """
+    if not within and can_fork(variables):
+        return fork(["serve", *options], environment(bundle, **variables), log)
     command = [*within, sys.executable, "-m", "service", "serve", *options]
     with log.open("w") as stream:
         return subprocess.Popen(command, env=environment(bundle, **variables), stdout=stream, stderr=stream, text=True)
@@ -161,15 +169,15 @@ def spawn(
 
 def run_to_end(bundle: Path | None, *options: str, **variables: str) -> tuple[int, str]:
     """Exit status and standard error of a server that does not come up."""
-    done = subprocess.run(
-        [sys.executable, "-m", "service", "serve", *options],
-        env=environment(bundle, **variables),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    return done.returncode, done.stderr
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "log"
+        process = spawn(bundle, log, *options, **variables)
+        try:
+            status = process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
+        return status, log.read_text()
 
 
 def start(

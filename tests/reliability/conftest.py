@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.fakes.books import imbalance
+from tests.fakes.forked import EXECUTED
 from tests.fakes.server_process import ServerProcess, StartServer, echo_bundle
 from tests.fakes.server_process import start_server as start_unchecked
 
@@ -45,6 +46,12 @@ async def waits_of(call: Callable[[], Awaitable[object]], count: int) -> list[fl
         await call()
         waits.append(time.monotonic() - began)
     return waits
+
+
+@pytest.fixture(autouse=True)
+def executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have servers executed, not forked: times and memory are what users find."""
+    monkeypatch.setenv(EXECUTED, "1")
 
 
 @pytest.fixture
