@@ -79,7 +79,7 @@ def main(
     reliable_source_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Longer sentences are cut. tests/quality/reliable_length.py finds it. Default: the bundle's, or none.",
+            help="Longer sentences are cut. bench/quality/reliable_length.py finds it. Default: the bundle's, or none.",
             min=1,
         ),
     ] = None,

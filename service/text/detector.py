@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _READ = 4_000  # code points of a text, markup included, of which ...
 _JUDGED = 1_000  # ... so many say enough: 0.1 ms
 # A text is plainly in another language where so many letters and words make it so probable; lists of names are taken
-# for that at times (tests/quality/detection.py has the shares).
+# for that at times (bench/quality/detection.py has the shares).
 _OTHER_LETTERS, _OTHER_WORDS, _OTHER_PROBABILITY = 16, 3, 0.99
 _WINDOW_WORDS, _MAX_WINDOWS = 20, 32
 _NOT_LANGUAGE = re.compile(

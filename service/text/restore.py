@@ -28,7 +28,7 @@ _MARKS = re.compile(r"[*_~'\[(]++|</?\w[^<>]*+>|\[/?\w[^\[\]]*+\]|\]\([^\s]*+\)"
 _ESCAPED_SPACE = re.compile(r"(?:\\{1,2}(?:[nrt]|u00a0|u00A0|u0020|xa0|xA0|x20))++")
 
 # Tried in turn.  Of 265 sentences with one or two of them the included models copied the first in 99 % and one of the
-# first two in all, "%s" itself in 5 % (tests/quality/stand_ins.py, which has what others came to).
+# first two in all, "%s" itself in 5 % (bench/quality/stand_ins.py, which has what others came to).
 STAND_INS = (
     tuple(f"X{letter}" for letter in "ABPRSTCDNHKMGFWYZ"),
     ("5284", "6937", "9157", "3826", "7391", "8462", "4957", "2683"),

@@ -30,9 +30,9 @@ from tests.fakes.books import Watch, samples, watching
 from tests.fakes.calls import calling
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.load import Probe, probing
-from tests.fakes.long_runs import after_warm_up, memory_figures, verdict
 from tests.fakes.server_process import ROOT, ServerProcess, start
 from trials.fuzz.floods import flooding
+from trials.long_runs import after_warm_up, memory_figures, verdict
 
 FORBIDDEN = ("UNKNOWN", "INTERNAL", "UNAVAILABLE")
 LEAST_ADMITTED = 0.3

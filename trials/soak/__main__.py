@@ -28,9 +28,9 @@ from model.bundle import default_bundle_dir
 from tests.fakes.books import Watch, watching
 from tests.fakes.load import Load, closed_loop_rate, offer
 from tests.fakes.load_process import Source
-from tests.fakes.long_runs import after_warm_up, memory_figures, verdict
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
+from trials.long_runs import after_warm_up, memory_figures, verdict
 
 CAPACITY_S = 30.0
 FLAT_MIB_PER_HOUR = 12.0  # the slope's lower end must be below: 4 MiB in 20 minutes

@@ -33,10 +33,10 @@ from tests.fakes.books import Watch, watching
 from tests.fakes.calls import TRANSLATE, Calls, calling, code_of
 from tests.fakes.http_requests import post
 from tests.fakes.load import closed_loop_rate
-from tests.fakes.long_runs import verdict
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
 from tests.fakes.streams import answers_of, message
+from trials.long_runs import verdict
 
 CAPACITY_S = 15.0
 IN_TIME_S = 5.0

@@ -1,6 +1,6 @@
 """What a second, safer try is worth: chrF of the translations that have an issue, before and after.
 
-    python tests/quality/retries.py --data DATA
+    python bench/quality/retries.py --data DATA
 
 Every sentence of the sets that the included models are reliable for is translated; those with a loop or an unusual
 length are translated again without repeated sequences, and in pieces (`service/text/quality.py`).

@@ -1,6 +1,6 @@
 """Which stand-ins for protected spans models copy best: `service.text.restore.STAND_INS`.
 
-    python tests/quality/stand_ins.py [--bundle BUNDLE ...]
+    python bench/quality/stand_ins.py [--bundle BUNDLE ...]
 
 Translates the sentences of stand_ins.tsv (language, where the spans stand, the sentence with one or two {}) with each
 pair of stand-ins in place of the spans, and says in how many per cent of the translations each one stands exactly

@@ -1,6 +1,6 @@
 """How often a text is taken for another language than its own, by its length in letters.
 
-    python tests/quality/detection.py --data DATA
+    python bench/quality/detection.py --data DATA
 
 Texts are the sentences of the dev sets and parts of them with 1 - 8 words, in English and in German.  "stays" is the
 share of the texts in a source language that would come back untranslated since they are taken for the target's, "other"

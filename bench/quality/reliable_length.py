@@ -1,6 +1,6 @@
 """How long a sentence may be before a model translates its parts better than the whole: `reliable_source_tokens`.
 
-    python tests/quality/reliable_length.py --data DATA
+    python bench/quality/reliable_length.py --data DATA
 
 Two tables for each bundle, both over texts of a certain length in source tokens.  In the first a text is up to six
 sentences that follow each other, as one segment and one by one.  In the second a text is one sentence, whole and in

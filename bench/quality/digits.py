@@ -1,6 +1,6 @@
 """Whether numbers come through: what the models alone do with them, what the server does, and how often it warns.
 
-    python tests/quality/digits.py --data DATA
+    python bench/quality/digits.py --data DATA
 
 Translates the sentences of the development sets that have digits, and sentences of its own with numbers of all kinds.
 "Same digits" counts sentences whose translation has the digits of the source, in whatever order and with whatever

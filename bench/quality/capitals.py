@@ -1,6 +1,6 @@
 """What it is worth to translate capitals as a sentence (`service/text/capitals.py`): chrF against such references.
 
-python tests/quality/capitals.py --data DATA
+python bench/quality/capitals.py --data DATA
 """
 
 import sys

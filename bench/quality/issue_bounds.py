@@ -1,6 +1,6 @@
 """How often the quality check warns of good translations and notices bad ones: what its bounds were chosen by.
 
-    python tests/quality/issue_bounds.py --data DATA
+    python bench/quality/issue_bounds.py --data DATA
 
 Good are the references of the development sets.  Bad are the same with their end left out, twice in a row, with their
 last three words four times, and the sources themselves.  Prints how many are warned of, in percent, and what a call

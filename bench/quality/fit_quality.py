@@ -1,6 +1,6 @@
 """Fit the weights of the quality estimate (`service/text/quality.py`), and say how good it is where it was not fitted.
 
-    python tests/quality/fit_quality.py --data DATA
+    python bench/quality/fit_quality.py --data DATA
 
 Fitted by least squares to the chrF of each sentence's translation by the included models, flores-dev and tatoeba_dev,
 both directions at once.  The correlations with chrF are of the two halves of wmt13.  Sentences that the models are not
