@@ -79,10 +79,11 @@ imports: setup-dev
 	$(BIN)/lint-imports
 
 unit: setup-dev
-	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/parity tests/architecture tests/text -m "not slow and not thorough" $(PARALLEL) $(PYTEST_ARGS)
 
-parity: setup-dev  ## The parity tests with 1,000 sentences of each model, where `make test` has some dozens
-	DRAGOMAN_TEST_SENTENCES=1000 $(BIN)/python -m pytest tests/parity $(PARALLEL) $(PYTEST_ARGS)
+parity: setup-dev  ## The parity tests with 1,000 sentences of each model, where `make test` has a dozen; all examples of other tests
+	DRAGOMAN_TEST_SENTENCES=1000 $(BIN)/python -m pytest tests/parity -m "not gpu" $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/text tests/quality -m thorough $(PARALLEL) $(PYTEST_ARGS)
 
 reliability: setup-dev  ## Every promise against the real server, about 16 minutes: a table of fault, promise and what was seen
 	DRAGOMAN_TEST_EXECUTED=1 $(BIN)/python -m pytest tests -m promise -p tests.reliability.table $(PYTEST_ARGS)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def tracked_files() -> list[Path]:
     return [path for name in listing.split("\0") if name and (path := ROOT / name).is_file()]
 
 
+@cache
+def imports_in(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return the imports of a file, wherever in it."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_name_is_provided_by_our_distribution_alone(name):
     assert set(metadata.packages_distributions()[name]) == {"dragoman"}
@@ -76,7 +84,7 @@ def test_no_python_file_of_ours_is_imported_without_its_package():
     """`import model` would run whatever directory of that name comes first on the path."""
     for path in tracked_files():
         if path.suffix == ".py":
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in imports_in(path):
                 if isinstance(node, ast.Import):
                     assert not {alias.name for alias in node.names} & set(NAMES), path
 
@@ -92,7 +100,7 @@ def served_modules() -> Iterator[tuple[str, Path]]:
 def imported_modules(path: Path) -> set[str]:
     """Return dotted names of everything that a file imports, wherever in the file."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports_in(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

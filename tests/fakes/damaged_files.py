@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-NUM_MUTATIONS = int(os.environ.get("DRAGOMAN_TEST_MUTATIONS", "500"))
+NUM_MUTATIONS = int(os.environ.get("DRAGOMAN_TEST_MUTATIONS", "200"))
 _MAX_BYTES = 256 << 10  # Python's objects at work on a file of some hundred bytes
 
 

@@ -124,7 +124,7 @@ def _become(arguments: list[str], environment: dict[str, str], log: str) -> None
     for descriptor in (1, 2):
         os.dup2(written, descriptor)
     os.close(written)
-    sys.argv = [str(ROOT / "service" / "__main__.py"), *arguments]
+    sys.argv = ["dragoman", *arguments]
 
 
 if __name__ == "__main__":
@@ -133,9 +133,13 @@ if __name__ == "__main__":
     import gc
     import runpy
 
+    import uvloop  # noqa: F401
+
+    import service.cli.app
     import service.cli.serve
     import service.client
-    import service.server.assembly  # noqa: F401
+    import service.server.assembly
+    import service.server.lifecycle  # noqa: F401
     from service.documents.formats import load_readers
     from service.text.detector import load_ahead
 

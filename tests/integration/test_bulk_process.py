@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.fakes.bulk_runs import bulk, drafts, parts_done, parts_folder
 from tests.fakes.own_text import own_sentences
 
-PARTS = ("--part-size", "50")
+PARTS = ("--part-size", "20")
 WITHIN_S = 300.0
 
 
@@ -23,13 +23,13 @@ def run_to_end(source: Path, output: Path, address: str) -> None:
     assert process.returncode == 0, said
 
 
-def test_killed_ten_times_the_output_is_that_of_an_undisturbed_run(server, tmp_path):
+def test_killed_four_times_the_output_is_that_of_an_undisturbed_run(server, tmp_path):
     source, whole, killed = (tmp_path / name for name in ("in.txt", "whole.txt", "killed.txt"))
-    write_source(source, 3_000)
+    write_source(source, 800)
     rng = random.Random(3)
 
     run_to_end(source, whole, server.address)
-    for _ in range(10):
+    for _ in range(4):
         num_parts = len(parts_done(killed))
         with bulk(source, killed, server.address, *PARTS) as process:
             while len(parts_done(killed)) == num_parts and process.poll() is None:  # it takes a while to start
@@ -44,7 +44,7 @@ def test_killed_ten_times_the_output_is_that_of_an_undisturbed_run(server, tmp_p
 
 
 def test_killed_inside_a_write_a_part_is_not_there_and_is_made_again(server, tmp_path):
-    source, output = write_source(tmp_path / "in.txt", 200), tmp_path / "out.txt"
+    source, output = write_source(tmp_path / "in.txt", 80), tmp_path / "out.txt"
 
     with bulk(source, output, server.address, *PARTS, killed_in_write=3) as process:
         process.communicate(timeout=WITHIN_S)
@@ -54,7 +54,7 @@ def test_killed_inside_a_write_a_part_is_not_there_and_is_made_again(server, tmp
 
     lines = source.read_text().splitlines(keepends=True)
     assert process.returncode == -signal.SIGKILL
-    assert (num_parts, draft_bytes) == (2, len("".join(lines[100:150])) // 2)
+    assert (num_parts, draft_bytes) == (2, len("".join(lines[40:60])) // 2)
     assert output.read_text() == "".join(lines)  # the echo runner's translation
     assert not parts_folder(output).exists()
 

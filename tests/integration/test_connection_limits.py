@@ -126,7 +126,7 @@ async def test_age_ends_connections_without_an_error_for_anybody(start_server):
     # A call that gRPC was about to send when it read the GOAWAY: it sends that on the next connection by itself.
     async with calling(server.address, enable_retries=1) as calls, asyncio.timeout(60):
         while len(peers) < 4:  # it comes back on new connections
-            answers = [calls.translate(words(20)) for _ in range(4)]
-            for answer in answers:
-                assert (await answer).translations[0].hypotheses[0].text == words(20)
-            peers |= server.grpc_connections()
+            answering = asyncio.gather(*(calls.texts(words(20)) for _ in range(4)))
+            while not answering.done():
+                peers |= await asyncio.to_thread(server.grpc_connections)
+            assert answering.result() == [[words(20)]] * 4

@@ -89,8 +89,7 @@ def test_metrics_can_have_a_port_of_their_own(start_server):
 
 
 @pytest.mark.promise("I9")
-@pytest.mark.parametrize("edges", ["1", "2"])
-@pytest.mark.parametrize("host", ["::", "localhost"])
+@pytest.mark.parametrize(("host", "edges"), [("::", "1"), ("localhost", "2")])
 async def test_both_ports_are_reached_at_ipv4_and_ipv6(start_server, host, edges):
     server = start_server(
         DRAGOMAN_LISTEN__GRPC_HOST=host, DRAGOMAN_LISTEN__HTTP_HOST=host, DRAGOMAN_LISTEN__EDGES=edges

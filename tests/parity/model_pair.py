@@ -31,7 +31,13 @@ from tests.parity.ctranslate2_model import numbered
 from tests.parity.generate_models import generated
 
 MARGIN = 1e-4
-SEARCHES = [(1, False), (4, False), (4, True), (6, False), (6, True)]  # beam size, early_stopping
+SEARCHES = [  # beam size, early_stopping
+    (1, False),
+    (4, False),
+    pytest.param(4, True, marks=pytest.mark.thorough),
+    pytest.param(6, False, marks=pytest.mark.thorough),
+    (6, True),
+]
 
 
 def num_sentences(default: int) -> int:

@@ -45,7 +45,7 @@ def float32_twin(bundle: Bundle, model: Transformer, directory: Path) -> CudaRun
     return CudaRunner(bundle, sessions, HostDevice(), masked=MASKED)
 
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 SHAPE = CacheShape.of(tiny_config(vocab_size=VOCABULARY))
 
 
@@ -164,13 +164,13 @@ def test_half_precision_gives_the_trained_models_tokens(trained):
     params = SearchParams(beam_size=4, max_target_tokens=60)
     some = [
         Job(id=n, source_ids=tuple(tokenizer.encode(line)), params=params)
-        for n, line in enumerate(own_sentences(100, seed=3))
+        for n, line in enumerate(own_sentences(40, seed=3))
     ]
 
     expected = tokens(run(EngineLoop(CpuRunner(trained, precision="fp32")), some))
     found = tokens(run(EngineLoop(device_runner(trained, trained.path("fp16"))), some))
 
-    assert sum(found[n] == expected[n] for n in expected) >= 99
+    assert sum(found[n] == expected[n] for n in expected) >= len(expected) - 1
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def neighbour(
 )
 def test_engine_gives_ctranslate2_s_tokens_and_scores(bundle, mode):
     params = SearchParams(**mode, max_target_tokens=MAX_TARGET_TOKENS)
-    lengths = np.random.default_rng(1).integers(2, 25, 60).tolist()
+    lengths = np.random.default_rng(1).integers(2, 25, 24).tolist()
     sources = random_sentences(bundle.manifest.config, lengths)
 
     ours, theirs = translate(CpuRunner(bundle), sources, params), neighbour(bundle, sources, params)
@@ -89,8 +89,18 @@ def test_engine_gives_ctranslate2_s_tokens_and_scores(bundle, mode):
     assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("prefix", [(), (20, 33), (41, 41, 7, 12, 7)], ids=lambda prefix: f"{len(prefix)} forced")
+@pytest.mark.parametrize(
+    ("beam_size", "prefix"),
+    [
+        (4, ()),
+        (1, (20, 33)),
+        (4, (41, 41, 7, 12, 7)),
+        pytest.param(1, (), marks=pytest.mark.thorough),
+        pytest.param(4, (20, 33), marks=pytest.mark.thorough),
+        pytest.param(1, (41, 41, 7, 12, 7), marks=pytest.mark.thorough),
+    ],
+    ids=lambda value: f"{len(value)} forced" if isinstance(value, tuple) else None,
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -142,7 +152,7 @@ def test_alternatives_are_ctranslate2_s(bundle, beam_size, prefix):
 
 
 def some_sources(bundle: Bundle) -> list[list[int]]:
-    return random_sentences(bundle.manifest.config, np.random.default_rng(2).integers(2, 25, 30).tolist())
+    return random_sentences(bundle.manifest.config, np.random.default_rng(2).integers(2, 25, 16).tolist())
 
 
 def assert_same(ours: list[tuple[Hypothesis, ...]], theirs: Translations) -> None:

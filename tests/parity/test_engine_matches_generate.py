@@ -23,7 +23,7 @@ from tests.parity.generate_models import (
 )
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences
 
-NUM_SENTENCES = num_sentences(40)
+NUM_SENTENCES = num_sentences(30)
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
 # Settings of the model, settings of `generate`, and weights with which lengths differ, and so do the two searches.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -84,7 +84,7 @@ def trained_pair(trained_bundles: dict[str, Path]) -> Pair:
     source = ExportSource.load(default_bundle_dir())
     bundle = Bundle.load(trained_bundles["fp32"])
     tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(5), seed=3)]
+    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(3), seed=3)]
     theirs = trained_pegasus(source.config, source.state, bundle.manifest.decoding.max_target_tokens + 1)
     return Pair(bundle, reference_model(source.config, source.state), theirs, sources)
 

@@ -25,6 +25,12 @@ from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, ti
 BEAM_SIZES = (1, 2, 3, 4, 5, 8)
 # A sum of up to 30 log-probabilities, each within 1e-5 of the reference's, divided by its length.
 SCORE_TOLERANCE = 1e-4
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(2, 8))]
+RUNS = [
+    pytest.param(precision, seed, marks=[pytest.mark.thorough] if seed else [])
+    for precision in ("fp32", "int8")
+    for seed in range(4)
+]
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +57,7 @@ def random_jobs(model: Transformer, count: int, seed: int) -> list[Job]:
 
 
 @pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("beam_size", [2, 4, 5])
-@pytest.mark.parametrize("patience", [1.0, 2.0])
+@pytest.mark.parametrize(("beam_size", "patience"), [(2, 2.0), (4, 1.0), (5, 2.0)])
 def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size, patience):
     sources = random_sentences(model.config, [3, 9, 5, 14, 2, 21])
     params = SearchParams(
@@ -91,8 +96,7 @@ def test_engine_gives_the_reference_search_s_best_without_length_normalisation(m
 
 
 @pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("precision", "seed"), RUNS)
 def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle, precision, seed):
     """Scores included; sentences join and leave at random, with beams and lengths of their own."""
     rng = np.random.default_rng(seed)
@@ -108,7 +112,7 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
 
 
 @pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_options_give_the_reference_search_s_tokens(model, bundle, seed):
     rng = np.random.default_rng(seed)
     jobs = [
@@ -140,8 +144,7 @@ def test_options_give_the_reference_search_s_tokens(model, bundle, seed):
 
 
 @pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("precision", "seed"), RUNS)
 def test_sentence_with_options_is_bit_for_bit_the_same_among_others_with_and_without(model, bundle, precision, seed):
     rng = np.random.default_rng(seed)
     runner = CpuRunner(bundle, precision=precision)

@@ -31,7 +31,7 @@ from tests.parity.marian_model import MarianModel, write_marian
 from tests.parity.model_pair import num_sentences
 
 BEAMS = (1, 4, 6)
-NUM_SENTENCES = num_sentences(50)
+NUM_SENTENCES = num_sentences(16)
 OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
 
 

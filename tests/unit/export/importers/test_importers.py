@@ -24,7 +24,7 @@ from tests.parity.ctranslate2_model import write_ctranslate2_model
 from tests.parity.marian_model import write_marian
 from tests.unit.export.importers.test_model_bin import model_bin, text, variable
 
-NUM_MUTATIONS = 100
+NUM_MUTATIONS = 50
 HOSTILE: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 10**12, 1.5, 1e-7, "x", "", [], [[]], [5], [["x"]], {}, {"a": 1},
 )  # fmt: skip

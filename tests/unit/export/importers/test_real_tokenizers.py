@@ -22,7 +22,7 @@ ALPHABET = (
     "abcdefg\u00e9\u00e0\u00fc\u00df\u4e2d\u6587\u043f\u0440\U0001f600  .,;:!?'\"-\u2014()[]<>/\\@#$%&*0123456789"
     "\ufb01\u00bd\u00a0\u200b"
 )
-LINES = own_sentences(2_000)
+LINES = own_sentences(100)
 
 
 class Real(NamedTuple):
@@ -50,11 +50,11 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def some_lines() -> list[str]:
     choice = random.Random(1)
-    odd = ["".join(choice.choices(ALPHABET, k=choice.randint(1, 60))) for _ in range(3_000)]
+    odd = ["".join(choice.choices(ALPHABET, k=choice.randint(1, 60))) for _ in range(900)]
     return [*LINES, *odd]
 
 
-def test_ids_of_5000_lines_are_those_of_transformers(real):
+def test_ids_of_a_thousand_lines_are_those_of_transformers(real):
     for line in some_lines():
         expected = real.theirs(line)["input_ids"] if real.theirs.tokenize(line) else []
 

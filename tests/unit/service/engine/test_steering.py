@@ -33,7 +33,7 @@ def expected(job: Job) -> object:
     return [hypothesis.token_ids for hypothesis in found.hypotheses]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_a_batch_with_all_options_mixed_gives_what_the_plain_search_gives_each_sentence(seed):
     rng = np.random.default_rng(seed)
@@ -78,16 +78,16 @@ def test_a_token_that_is_penalized_and_banned_is_banned_and_stands_there_once():
 
 
 def test_draws_follow_the_probabilities_of_the_candidates_that_are_kept():
-    """20,000 seeds; a share's standard deviation is at most 0.0036."""
+    """4,000 seeds; a share's standard deviation is at most 0.008."""
     log_probs = np.log(np.array([0.5, 0.2, 0.1, 0.05], np.float32))
     params = SearchParams(beam_size=1, sampling_top_k=3, sampling_temperature=0.5)
 
     def shares(params: SearchParams) -> list[float]:
-        counts = Counter(draw(log_probs, params._replace(sampling_seed=seed), 5) for seed in range(20_000))
-        return [counts[rank] / 20_000 for rank in range(4)]
+        counts = Counter(draw(log_probs, params._replace(sampling_seed=seed), 5) for seed in range(4_000))
+        return [counts[rank] / 4_000 for rank in range(4)]
 
-    assert shares(params) == pytest.approx([25 / 30, 4 / 30, 1 / 30, 0.0], abs=0.015)
-    assert shares(params._replace(sampling_top_p=0.9)) == pytest.approx([25 / 29, 4 / 29, 0.0, 0.0], abs=0.015)
+    assert shares(params) == pytest.approx([25 / 30, 4 / 30, 1 / 30, 0.0], abs=0.033)
+    assert shares(params._replace(sampling_top_p=0.9)) == pytest.approx([25 / 29, 4 / 29, 0.0, 0.0], abs=0.033)
     assert shares(params._replace(sampling_top_p=0.5)) == [1.0, 0.0, 0.0, 0.0]
 
 

@@ -58,6 +58,7 @@ def test_every_set_that_this_cpu_runs_gives_what_the_plain_kernels_give(compiler
     assert all(line.endswith((": as the plain kernels", ": this CPU cannot run it")) for line in lines)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not has_avx2(), reason="the emulation needs AVX2")
 @pytest.mark.skipif(not Path("/usr/include/simde/x86/avx512.h").exists(), reason="there is no SIMDe (libsimde-dev)")
 def test_sets_that_this_cpu_lacks_give_it_where_they_are_emulated(compiler, tmp_path):
