@@ -56,10 +56,12 @@ setup-dev: $(DEV)/.stamp  ## Set up .venv-dev: everything that developing needs
 native: $(DEV)/.stamp  ## Compile the native engine of the CPU, which needs g++ or clang++; fail where there is none
 	$(BIN)/$(NATIVE) --required
 
-check-native: setup-dev  ## The native engine under the address and undefined-behaviour sanitizers: kernels, parity, 100,000 calls
+check-native: setup-dev  ## The native engine under the address and undefined-behaviour sanitizers: kernels, parity, 100,000 calls; with SIMDe, the sets that this CPU lacks
 	$(BIN)/python -m tests.native.sanitized
+	$(BIN)/python -m pytest -m "" tests/unit/service/engine/native/test_kernels.py
 
-test: lint types imports  ## Set up .venv-dev, check everything and run every test
+test: setup-dev  ## Set up .venv-dev, check everything and run every test
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync lint types imports
 	$(BIN)/python -m pytest tests $(PARALLEL) $(PYTEST_ARGS)
 
 check: lint types imports unit  ## Formatting, lint, types, import rules, unit, parity and architecture tests
@@ -175,13 +177,14 @@ $(VENV)/.stamp-$(RUNTIME): pyproject.toml
 # The native engine of the CPU, where there is a compiler; compiled again when its sources have changed.
 NATIVE = python -m service.engine.cpu.native.build
 
-# pip 25.1 brought dependency groups; a fresh environment comes with an older one.
+# pip 25.1 brought dependency groups; a fresh environment comes with an older one.  Python compiles what it imports: a
+# tenth of PyTorch's and the others' 14,000 files, all of which would take pip a minute.
 $(DEV)/.stamp: pyproject.toml constraints.txt
 	@echo "setting up $(DEV): training and export come with it, this takes minutes"
 	@$(CHECK_PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev -e '.[cpu,otel,bulk,documents,loadtest,train,export]'
+	@$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --group dev -e '.[cpu,otel,bulk,documents,loadtest,train,export]'
 	@touch $@
 
 # An included model as a GPU runs it; in fp32 too, so that the image can be tried without one.
