@@ -38,7 +38,7 @@ Answers = dict[Text, list[tuple[TranslatedText, ...]]]  # of each segment
 
 @pytest.fixture(scope="module")
 def texts() -> Texts:
-    return [(text, OPTIONS[index % len(OPTIONS)]) for index, text in enumerate(own_sentences(num_sentences(140)))]
+    return [(text, OPTIONS[index % len(OPTIONS)]) for index, text in enumerate(own_sentences(num_sentences(200)))]
 
 
 @pytest.mark.promise("D10")

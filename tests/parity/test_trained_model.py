@@ -55,7 +55,7 @@ def test_a_bundle_loaded_twice_gives_the_same_scores(trained_bundles):
 
 def test_int8_translates_nearly_as_fp32_does(trained_bundles):
     """Not the same tokens: weights and activations are rounded.  Compared as text, the one as the other's reference."""
-    texts = own_sentences(60, seed=4)
+    texts = own_sentences(120, seed=4)
     int8, fp32 = (
         [
             translation.text

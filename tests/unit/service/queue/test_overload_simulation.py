@@ -61,7 +61,7 @@ class TestOverload:
     def test_goodput_is_nearly_the_capacity(self, shape, times):
         """With a deadline of four times the unloaded p99; the others are told at once, not after a wait."""
         steps = SHAPES[shape][0]
-        unloaded = poisson(ANYONE, 0.02 * CAPACITY, 30.0, seed=1, num_steps=steps)
+        unloaded = poisson(ANYONE, 0.02 * CAPACITY, 60.0, seed=1, num_steps=steps)
         run(unloaded, shape=shape, front=Front())
         requests = poisson(ANYONE, times * CAPACITY, 8.0, seed=2, num_steps=steps, timeout_s=4 * p99(unloaded))
 
