@@ -3,7 +3,7 @@
     signs as words, where it has some -> sentinels in place of the spans, where the model has them
     -> stand-ins in place of the spans -> without the spans, put back by alignment -> cut in pieces
 
-As they are, models lose most spans (`tests/quality/stand_ins.py`), so that is not tried.
+As they are, models lose most spans (`bench/quality/stand_ins.py`), so that is not tried.
 Knows neither the model nor the engine.
 """
 

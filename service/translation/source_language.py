@@ -10,7 +10,7 @@ from service.records import DetectedLanguage
 from service.text.detector import NO_LANGUAGE, Detector, Reading
 
 # From here on a text counts as written in the target language; however short it is, few are taken for that wrongly
-# (tests/quality/detection.py has the shares).
+# (bench/quality/detection.py has the shares).
 CERTAIN = 0.95
 
 
