@@ -103,7 +103,7 @@ def imported_modules(path: Path) -> set[str]:
     for node in imports_in(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
