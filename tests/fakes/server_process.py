@@ -173,7 +173,7 @@ def run_to_end(bundle: Path | None, *options: str, **variables: str) -> tuple[in
         log = Path(directory) / "log"
         process = spawn(bundle, log, *options, **variables)
         try:
-            status = process.wait(30)
+            status = process.wait(300)
         finally:
             process.kill()
             process.wait()
@@ -187,7 +187,7 @@ def start(
     ports_file.unlink(missing_ok=True)
     own = {"TMPDIR": str(directory), "DRAGOMAN_LIFECYCLE__PORTS_FILE": str(ports_file)}  # leaves nothing elsewhere
     process = spawn(bundle, log, *options, within=within, **{**own, **variables})
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 300.0
     while not ports_file.exists():  # another process: there is nothing to await
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
