@@ -18,6 +18,7 @@ from tests.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, sett
 from tests.gpu_counted.scripted import ScriptedRunner
 
 BEAM, AT_ONCE, STREAM, ARRIVALS = 4, 64, 600, 3
+ROWS = 320  # at most: what the stream needs, as memory is this machine's
 HEADS = (
     *("model", "steps", "load", "launches", "graphs", "kernels", "up", "down", "waits", "MB moved", "host ms"),
     *("modelled ms", "tokens/s"),
@@ -35,14 +36,14 @@ def main() -> None:
         bundle = Bundle.load(directory)
         for recorded in (False, True):
             measured, began, free = Measured(), time.process_time(), cudart.memory()[0] if recorded else 0
-            runner = opened(ScriptedRunner, bundle, cuda_graphs=recorded)
+            runner = opened(ScriptedRunner, bundle, max_rows=ROWS, cuda_graphs=recorded)
             how = "recorded" if recorded else "launched"
             if recorded:
                 number = total(measured.since(), "graph captured").number
                 seconds, taken = time.process_time() - began, (free - cudart.memory()[0]) / 1e9
                 print(f"{directory.name}: opened and {number} steps recorded in {seconds:.1f} s, {taken:.2f} GB in use")
             show(directory.name, how, "settled", settled(runner, AT_ONCE, BEAM))
-            loop = loop_of(runner)
+            loop = loop_of(runner, ROWS)
             stream(loop, runner, made_up_sources(STREAM), BEAM, ARRIVALS)
             show(directory.name, how, "stream", stream(loop, runner, made_up_sources(STREAM), BEAM, ARRIVALS))
             del runner, loop

@@ -104,8 +104,8 @@ def made_up_sources(number: int) -> list[tuple[int, ...]]:
     return [(*random.integers(5, 1_000, length).tolist(), 3) for length in random.integers(3, 45, number).tolist()]
 
 
-def loop_of(runner: Runner) -> EngineLoop:
-    return EngineLoop(runner, replace(GPU_BUDGETS, max_rows=MAX_ROWS))
+def loop_of(runner: Runner, max_rows: int = MAX_ROWS) -> EngineLoop:
+    return EngineLoop(runner, runner.budgets(replace(GPU_BUDGETS, max_rows=max_rows)))
 
 
 def stream(
