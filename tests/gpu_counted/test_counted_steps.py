@@ -87,7 +87,7 @@ def test_from_the_start_on_every_step_of_a_usual_search_is_one_launch(bundle):
 def test_larger_models_launch_once_a_step_too(shape):
     runner = opened(ScriptedRunner, Bundle.load(Path(os.environ["COUNTED_SHAPES"], shape)), max_rows=256)
 
-    calm, moving = settled(runner, 64, 4), stream(loop_of(runner), runner, made_up_sources(300), 4, arrivals=2)
+    calm, moving = settled(runner, 64, 4), stream(loop_of(runner, 256), runner, made_up_sources(300), 4, arrivals=2)
 
     show(f"{shape}, settled", calm)
     show(f"{shape}, stream", moving)
