@@ -340,7 +340,7 @@ def by_process(num_edges: int, arguments: argparse.Namespace) -> dict[str, Any]:
     case = Case("short", SHORT_TEXT, {"DRAGOMAN_LISTEN__EDGES": str(num_edges)})
     with tempfile.TemporaryDirectory() as directory, our_server(case, Path(directory)) as server:
         core = psutil.Process(server.process.pid)
-        edges = [child for child in core.children() if "edge_process" in " ".join(child.cmdline())]
+        edges = [child for child in core.children() if "frontend_process" in " ".join(child.cmdline())]
         asyncio.run(_call_over(server.address, num_edges, arguments.calls // 10))
         before = [_cpu_s(core), sum(map(_cpu_s, edges))]
         seconds, latencies = asyncio.run(_call_over(server.address, num_edges, arguments.calls))

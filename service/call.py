@@ -6,8 +6,9 @@ no frozen record: the parts that it passes count in it.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 from service.engine.job import JobResult
 from service.errors import PermissionDenied
@@ -82,6 +83,15 @@ class Call:
     encode_s: float = 0.0
     decode_s: float = 0.0
     detokenize_s: float = 0.0
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return what crosses to another process: everything but `on_gone`."""
+        return _crossing(self)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.on_gone = None
+        for name, value in zip(_CROSSING, state, strict=True):
+            setattr(self, name, value)
 
     def may_use(self, model: str) -> bool:
         """Whether the caller's key is good for this model."""
@@ -163,3 +173,7 @@ class Call:
         self.finished_texts += 1
         self.source_tokens += text.source_tokens
         self.target_tokens += text.target_tokens
+
+
+_CROSSING = tuple(one.name for one in fields(Call) if one.name != "on_gone")
+_crossing: Callable[[Call], tuple[Any, ...]] = attrgetter(*_CROSSING)

@@ -97,14 +97,13 @@ def serve(
 
     import uvloop
 
-    from service.edges import num_edges
-    from service.server.process import leave_process_1
+    from service.server.process import leave_process_1, num_frontends
     from service.telemetry.logs import never_wait_for_stderr
     from service.text.detector import load_ahead
 
     never_wait_for_stderr()
     leave_process_1()
-    if num_edges(server_config.listen) == 1:  # else each edge has its own; meanwhile modules are imported
+    if num_frontends(server_config.listen) == 1:  # else each frontend has its own; meanwhile modules are imported
         Thread(target=load_ahead, name="languages", daemon=True).start()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(_serve(server_config, demo))
@@ -116,7 +115,7 @@ async def _serve(config: ServerConfig, demo: str | None) -> int:
     import asyncio
 
     from service.client import AsyncClient
-    from service.server.lifecycle import serve as serve_until_stopped
+    from service.server.main import serve as serve_until_stopped
 
     if demo is None:
         return await serve_until_stopped(config)

@@ -5,11 +5,9 @@ start engines, so that NumPy and ONNX Runtime are loaded inside `main` only.  No
 """
 
 import ctypes
-import faulthandler
 import gc
 import os
 import pkgutil
-import signal
 import socket
 import sys
 import threading
@@ -40,7 +38,7 @@ from service.engine.job import (
     to_frame,
 )
 from service.engine.spec import EngineSpec
-from service.parent_process import end_with_parent
+from service.parent_process import become_child
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
@@ -71,8 +69,7 @@ def environment() -> dict[str, str]:
 
 def main(descriptor: int) -> None:
     """Live as an engine until the core kills this one, or is gone."""
-    bind_to_parent()
-    offer_to_be_killed(_KILLED_FIRST)
+    become_child(_KILLED_FIRST)
     os.nice(_BEHIND_CORE)
     channel = socket.socket(fileno=descriptor)  # never closed: its end tells the core that this process has ended
     received = _receive(channel)
@@ -94,22 +91,6 @@ def main(descriptor: int) -> None:
         with suppress(OSError):  # nobody reads it
             print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
         os._exit(DEVICE_LOST_STATUS)  # at once: the ordinary way out waits for a device that may never answer
-
-
-def bind_to_parent() -> None:
-    """Leave the signals of a terminal or process group to the core, which gets them too; never outlive it."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    if sys.stderr is not None:
-        faulthandler.register(signal.SIGUSR1, sys.stderr)  # prints where its threads stand; else it would end here
-    end_with_parent()
-
-
-def offer_to_be_killed(points: int) -> None:
-    """Have the kernel kill this process rather than its parent where memory is short; nothing happens elsewhere."""
-    score = Path("/proc/self/oom_score_adj")  # what the container's runtime has set, as the parent has it
-    with suppress(OSError):
-        score.write_text(str(min(int(score.read_text()) + points, 1_000)))
 
 
 def _receive(channel: socket.socket) -> Iterator[object]:

@@ -11,7 +11,7 @@ from functools import partial
 
 from protos import translation_pb2 as pb
 from service.call import Call
-from service.edges.core import Core
+from service.calls.scheduler import SchedulerClient
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
 from service.grpc.codec import decode_request, encode_answers
 from service.grpc.servicer import SERVICE_NAME
@@ -33,10 +33,10 @@ Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
 class StreamServicer:
     """Answers TranslateStream."""
 
-    def __init__(self, router: Router, core: Core, metrics: Metrics) -> None:
+    def __init__(self, router: Router, scheduler: SchedulerClient, metrics: Metrics) -> None:
         """Serve no stream yet."""
         self._router = router
-        self._core = core
+        self._scheduler = scheduler
         self._metrics = metrics
         self._sessions: set[_Session] = set()
         metrics.watch("streams", lambda: len(self._sessions))
@@ -44,9 +44,9 @@ class StreamServicer:
 
     async def translate_stream(self, requests: Requests, call: Call) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the translations as they finish; the contract has the statuses."""
-        permit = await self._core.open_stream(call.caller)
+        permit = await self._scheduler.open_stream(call.caller)
         call.phase = "stream"
-        session = _Session(self._router, self._core.lines, self._metrics, requests, call, permit)
+        session = _Session(self._router, self._scheduler.lines, self._metrics, requests, call, permit)
         self._sessions.add(session)
         call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
         try:

@@ -18,8 +18,8 @@ from service.http.calls import Dialect, HttpRequest
 from service.http.fields import checked
 from service.http.languages import name_of, source_of, target_languages
 from service.http.operations import JSON, URLENCODED, Operation, answer_with
+from service.http.server_status import ServerStatus
 from service.http.warnings import KindOfWarning, warn_of, warnings_of
-from service.http.whole_server import WholeServer
 from service.records import NO_OPTIONS, Segmentation, TextFormat, TranslateOptions, TranslationRequest
 from service.registry.uploaded_glossaries import UploadedGlossaries
 from service.translation.routes import source_languages
@@ -139,11 +139,11 @@ class Usage(BaseModel):
 class DeepL:
     """Answers the requests of DeepL's clients."""
 
-    def __init__(self, router: Router, whole: WholeServer, glossaries: UploadedGlossaries) -> None:
-        """Answer with this router; `whole` knows what the holder of a key has had translated."""
+    def __init__(self, router: Router, server: ServerStatus, glossaries: UploadedGlossaries) -> None:
+        """Answer with this router; `server` knows what the holder of a key has had translated."""
         self._router = router
         self._glossaries = glossaries
-        self._whole = whole
+        self._server = server
 
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
@@ -219,7 +219,7 @@ class DeepL:
 
     async def usage(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /v2/usage."""
-        count = await self._whole.characters_of(call.caller.name) if call.caller.source == "key" else 0
+        count = await self._server.characters_of(call.caller.name) if call.caller.source == "key" else 0
         return answer_with(Usage(character_count=count))
 
 

@@ -19,8 +19,8 @@ from service.http.deepl import DIALECT, IGNORED_KEY, GlossaryFields
 from service.http.document_jobs import JobStatus
 from service.http.fields import File, checked
 from service.http.operations import MULTIPART, Operation, answer_with
+from service.http.server_status import ServerStatus
 from service.http.translated_files import FileTranslator, Progress, TranslatedFile, download
-from service.http.whole_server import WholeServer
 from service.records import TranslationRequest
 from service.registry.uploaded_glossaries import UploadedGlossaries
 
@@ -73,7 +73,7 @@ class DeepLDocuments:
     """Answers requests about documents."""
 
     def __init__(
-        self, files: FileTranslator, whole: WholeServer, glossaries: UploadedGlossaries, work_on: WorkOn
+        self, files: FileTranslator, server: ServerStatus, glossaries: UploadedGlossaries, work_on: WorkOn
     ) -> None:
         """Answer nothing yet.
 
@@ -81,7 +81,7 @@ class DeepLDocuments:
             work_on: `HttpCalls.work_on`.
         """
         self._files = files
-        self._whole = whole
+        self._server = server
         self._glossaries = glossaries
         self._work_on = work_on
 
@@ -118,7 +118,7 @@ class DeepLDocuments:
             allows_same_language=True,
         )
         self._files.check(wish, call)
-        document_id, key = await self._whole.begin_document(call.caller.identity)
+        document_id, key = await self._server.begin_document(call.caller.identity)
         self._work_on(call, f"{DIALECT.name}/document_work", lambda own: self._translate(document_id, file, wish, own))
         ignored = ", ".join(sorted(name for name in body.model_extra or () if name.isidentifier()))
         return answer_with(
@@ -132,16 +132,16 @@ class DeepLDocuments:
             async with self._files.waited_room(call), aclosing(self._files.translate(file, wish, call)) as steps:
                 async for step in steps:
                     if isinstance(step, TranslatedFile):
-                        kept = await self._whole.keep(step.file)
+                        kept = await self._server.keep(step.file)
                         status = JobStatus("done", None, step.characters, "", kept, call.warnings, step.remarks)
                     else:
                         left_s = _seconds_left(step, time.monotonic() - call.started)
-                        await self._whole.note_document(document_id, JobStatus("translating", left_s))
+                        await self._server.note_document(document_id, JobStatus("translating", left_s))
         except DragomanError as error:
             status = JobStatus("error", message=str(error))
             raise
         finally:
-            await self._whole.note_document(document_id, status)
+            await self._server.note_document(document_id, status)
 
     async def document_status(self, asked: HttpRequest, call: Call) -> Response:
         """Answer /v2/document/ID."""
@@ -163,7 +163,7 @@ class DeepLDocuments:
             raise InvalidInput(status.message, field="document_id")
         if status.state != "done":
             raise Unavailable("the document is not ready: ask for its status")
-        file = await self._whole.find(status.file)
+        file = await self._server.find(status.file)
         if file is None:
             raise NotFound("the document is there no more: translated files are kept for some minutes")
         call.warnings = status.warnings
@@ -171,7 +171,7 @@ class DeepLDocuments:
 
     async def _found(self, asked: HttpRequest) -> tuple[str, JobStatus]:
         document_id = str(asked.request.path_params["document_id"])
-        status = await self._whole.find_document(document_id, checked(KeyBody, asked.fields).document_key)
+        status = await self._server.find_document(document_id, checked(KeyBody, asked.fields).document_key)
         if status is None:
             raise NotFound("there is no document of this id and key, or no longer")
         return document_id, status

@@ -20,9 +20,9 @@ from service.http.calls import Dialect, HttpRequest, peer_of
 from service.http.fields import File, checked
 from service.http.languages import name_of, offered, source_of
 from service.http.operations import MULTIPART, Operation, answer_with
+from service.http.server_status import ServerStatus
 from service.http.translated_files import FileTranslator, download
 from service.http.warnings import KindOfWarning, warn_of, warnings_of
-from service.http.whole_server import WholeServer
 from service.records import NO_OPTIONS, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
 from service.translation.routing import Router
 
@@ -153,7 +153,7 @@ class LibreTranslate:
         router: Router,
         files: FileTranslator,
         limits: LimitsConfig,
-        whole: WholeServer,
+        server: ServerStatus,
         security: SecurityConfig,
     ) -> None:
         """Answer with this router; raises ConfigError if what the settings say of proxies cannot be used."""
@@ -162,7 +162,7 @@ class LibreTranslate:
         self._limits = limits
         self._has_keys = security.api_keys is not None
         self._proxies = trusted_proxies(security)
-        self._whole = whole
+        self._server = server
 
     def operations(self) -> list[Operation]:
         """Return what can be asked for."""
@@ -234,7 +234,7 @@ class LibreTranslate:
             allows_same_language=True,
         )
         translated = await self._files.translated(body.file, wish, call)
-        name = await self._whole.keep(translated.file)
+        name = await self._server.keep(translated.file)
         address = f"{self._address(asked.request)}download_file/{name}"
         return answer_with(
             FileAnswer(
@@ -296,11 +296,11 @@ class LibreTranslate:
         return Detected(confidence=0.0, language=source_of(result, self._router))
 
     async def _health(self, _: Request) -> Response:
-        is_ready = await self._whole.is_ready()
+        is_ready = await self._server.is_ready()
         return JSONResponse({"status": "ok" if is_ready else "not ready"}, 200 if is_ready else 503)
 
     async def _download(self, request: Request) -> Response:
-        file = await self._whole.find(request.path_params["name"])
+        file = await self._server.find(request.path_params["name"])
         if file is None:
             error = {"error": "there is no such file: translated files are kept for some minutes"}
             return JSONResponse(error, DIALECT.statuses["NOT_FOUND"])

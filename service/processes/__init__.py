@@ -1,1 +1,1 @@
-"""Child processes of the core, engines and edges: started, watched, replaced, and talked to in frames."""
+"""Child processes, engines and frontends: started, watched, replaced, and talked to in frames."""

@@ -8,8 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
-from service.engine.process import bind_to_parent, environment, offer_to_be_killed
+from service.engine.process import environment
 from service.errors import Unavailable
+from service.parent_process import become_child
 
 _Result = TypeVar("_Result")
 
@@ -52,8 +53,7 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
 
 def main() -> None:
     """Do what standard input says, and write the result and what was raised to standard output."""
-    bind_to_parent()
-    offer_to_be_killed(_KILLED_FIRST)
+    become_child(_KILLED_FIRST)
     os.nice(int(sys.argv[1]))
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(2, 1)  # nothing else belongs there

@@ -1,4 +1,4 @@
-"""One child process from its start to its end, as the core sees it.
+"""One child process from its start to its end, as its parent sees it.
 
 Knows the socket and the process; not what it is for, nor what to do when it is lost.
 """
@@ -70,7 +70,7 @@ async def _spawn(name: str, command_line: Callable[[int], list[str]]) -> "ChildP
                 *command_line(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=sys.__stderr__,  # standard output belongs to the core
+                stdout=sys.__stderr__,  # standard output belongs to the parent
                 env=environment(),
             )
         )

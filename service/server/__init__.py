@@ -1,1 +1,1 @@
-"""The processes of a server beside its engines: what core and edges are made of, how they start and how they stop."""
+"""The processes of a server beside its engines: what scheduler and frontends are made of, how they start and stop."""

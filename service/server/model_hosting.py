@@ -1,7 +1,7 @@
-"""The models of the core: where they come from, and with how many engines, threads and budgets each one runs.
+"""The models of a server: where they come from, and with how many engines, threads and budgets each one runs.
 
-This module imports little: an engine takes about a second to load its model, and the core's own libraries load
-in the meantime.
+This module imports little: an engine takes about a second to load its model, and the libraries of the scheduler
+process load in the meantime.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _HEARTBEATS_PER_SILENCE = 8  # within the time that an engine may be silent
 
 
 class ModelParts:
-    """The parts of the core that load and run models."""
+    """The parts of the scheduler process that load and run models."""
 
     def __init__(self, config: ServerConfig) -> None:
         """Load nothing yet."""

@@ -1,106 +1,224 @@
-"""What calls go through in one process: the book of calls, the way to the models, and what faces HTTP clients."""
+"""Builds the parts of the scheduler process from the settings and connects them; starts nothing."""
 
-import asyncio
-from concurrent.futures import Executor
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
-from service.addresses import is_loopback
+import grpc.aio
+
+from protos.admin_pb2 import GetStatusResponse
+from service.call import Identity
 from service.calls.authentication import authenticator
 from service.calls.book import CallBook
-from service.config import ListenConfig, ServerConfig
-from service.http.app import create_app
-from service.http.calls import HttpCalls
-from service.http.console.routes import Console
-from service.http.deepl import DeepL
-from service.http.deepl_documents import DeepLDocuments
-from service.http.deepl_glossaries import DeepLGlossaries
-from service.http.libretranslate import LibreTranslate
-from service.http.operations import routes_of
+from service.calls.scheduler import SchedulerClient
+from service.config import ServerConfig
+from service.grpc import admin_servicer, reflection
+from service.grpc.admin_servicer import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
+from service.grpc.call_handlers import CallHandlers
+from service.grpc.listening import grpc_options
+from service.grpc.tls import server_tls, warn_of_open_ports
+from service.http.app import SharedPage, create_app
+from service.http.document_jobs import DocumentJobs, JobStatus
+from service.http.fields import File
 from service.http.server import HttpServer
-from service.http.translated_files import FileTranslator
-from service.http.whole_server import WholeServer, health_pages, metrics_pages
-from service.queue.admission import Admission
-from service.registry.catalogue import Catalogue
-from service.registry.glossaries import Glossaries
-from service.registry.uploaded_glossaries import UploadedGlossaries
-from service.telemetry.metrics import Metrics
-from service.telemetry.observers import CallObserver, SlowCalls, load_traces
+from service.http.server_status import ServerStatus, metrics_pages
+from service.http.translated_files import TranslatedFiles
+from service.server.frontend import Frontend
+from service.server.frontends import Frontends
+from service.server.model_hosting import ModelParts
+from service.server.process import num_frontends
+from service.telemetry.logs import log_level, set_log_level
+from service.telemetry.metrics import server_version
+from service.telemetry.observers import load_traces
 from service.translation.account import Account
-from service.translation.routing import Router
-from service.translation.translator import Translator
+
+CARD_NAME = "MODEL_CARD.md"  # in a bundle, beside what the server needs
+MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
+MAX_ADMIN_CALLS = 32
 
 
-class CallParts:
-    """The book and the router of one process."""
+class Parts:
+    """The parts of the scheduler process beside its models."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        catalogue: Catalogue,
-        admission: Admission,
-        metrics: Metrics,
-        account: Account,
-        executor: Executor,
-    ) -> None:
-        """Make all parts, or raise ValueError: the file of API keys, a glossary or a library cannot be used.
+    def __init__(self, config: ServerConfig, models: ModelParts) -> None:
+        """Make all parts, or raise ValueError: a certificate, the file of API keys or a library cannot be used."""
+        self.config, self.models = config, models
+        self._began = time.monotonic()
+        self._metrics = metrics = models.metrics
+        self.account = Account(metrics)
+        self.readiness = Readiness(self._can_work, config.lifecycle.unready_exit_s)
+        status = Status(self)
+        own = None
+        if num_frontends(config.listen) == 1:
+            scheduler = SchedulerClient(models.registry.catalogue, config.limits)
+            own = Frontend(config, scheduler, metrics, self.account, models.executor, status)
+        else:
+            load_traces(config.telemetry)  # raises here what it would raise in the other processes
+        self.frontends = Frontends(config, own, metrics, self.account, status)
+        self.admission = self.frontends.admission
+        models.residents.other_pids = self.frontends.pids
+        metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / config.limits.max_queued_tokens)
+        metrics.watch("edges_missing", lambda: self.frontends.missing)
+        metrics.watch("ready", lambda: self.readiness.is_ready)
+        self.admin_server = self._admin_server()
+        self.tls = server_tls(config.security)  # for the admin port; None: no encryption
+        self.metrics_server = HttpServer(
+            create_app(metrics_pages(status)), max_connections=config.listen.max_http_connections
+        )  # where metrics have a port of their own
+        warn_of_open_ports(config)
 
-        Args:
-            executor: for texts that are too long for the event loop.
-        """
-        traces_class = load_traces(config.telemetry)
-        self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
-        observers: list[CallObserver] = [self._traces] if self._traces else []
-        slow_s = config.telemetry.slow_request_s
-        self.book = CallBook(
-            metrics,
-            authenticator=authenticator(config.security),
-            observers=observers,
-            slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
+    async def refresh(self) -> None:
+        """Return when everything that frontends have counted is in the metrics of this process."""
+        await self.frontends.refresh()
+
+    def _can_work(self) -> bool:
+        return self.models.registry.is_ready and self.frontends.is_up
+
+    def _admin_server(self) -> grpc.aio.Server:
+        config = self.config
+        servicer = AdminServicer(self._read_status, self._set_log_level, self.models.reloader)
+        methods = admin_servicer.handlers(servicer)
+        if config.listen.reflection:
+            methods |= reflection.handlers((admin_servicer.SERVICE_NAME,), files=reflection.ADMIN_FILES)
+        book = CallBook(self._metrics, authenticator=authenticator(config.security))
+        calls = CallHandlers(methods, book, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS)
+        return grpc.aio.server(handlers=[calls], options=grpc_options(config), maximum_concurrent_rpcs=MAX_ADMIN_CALLS)
+
+    async def _read_status(self, max_requests: int) -> GetStatusResponse:
+        most = max_requests or DEFAULT_MAX_REQUESTS
+        calls, num_calls = await self.frontends.calls(most)
+        now, registry = time.monotonic(), self.models.registry
+        return encode_status(
+            registry.hosts,
+            registry.refusals,
+            calls,
+            now=now,
+            max_requests=max_requests,
+            num_requests=num_calls,
+            version=server_version(),
+            pid=os.getpid(),
+            uptime_s=now - self._began,
+            state=self.readiness.state,
+            admitted_tokens=self.admission.tokens,
+            max_admitted_tokens=self.config.limits.max_queued_tokens,
+            queued_work_s=max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
+            event_loop_lag_s=max(self._metrics.recent_lag_s, self.frontends.recent_lag_s),
+            log_level=log_level(),
         )
-        glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
-        self.translator = Translator(catalogue, admission, account, config.limits, executor, glossaries)
-        self.router = Router(self.translator, executor)
 
-    async def close_traces(self) -> None:
-        """Send the traces that are still to be sent."""
-        if self._traces:
-            await asyncio.to_thread(self._traces.close)
+    def _set_log_level(self, level: str) -> str:
+        previous = set_log_level(level)
+        self.frontends.set_log_level(level)
+        return previous
 
 
-class HttpParts:
-    """The HTTP port of one process; refuses calls until `calls.refusal` is None."""
+class Readiness:
+    """Whether the server wants work and can do it: what /readyz, /healthz, gRPC health and `dragoman status` say.
 
-    def __init__(self, config: ServerConfig, parts: CallParts, whole: WholeServer) -> None:
-        """Listen nowhere yet; calls go through `parts`, and `whole` knows what is asked about the whole server."""
-        listen, limits = config.listen, config.limits
-        self.calls = HttpCalls(
-            parts.book,
-            max_request_seconds=limits.max_request_seconds,
-            max_body_bytes=limits.max_message_bytes,
-            max_file_bytes=limits.max_document_bytes,
-            max_file_seconds=limits.max_document_seconds,
-            refuse=parts.translator.refusal,
-        )
-        files = FileTranslator(parts.router)
-        libretranslate = LibreTranslate(parts.router, files, limits, whole, config.security)
-        glossaries = UploadedGlossaries(config.models.uploaded_glossaries)
-        operations = [
-            *libretranslate.operations(),
-            *DeepL(parts.router, whole, glossaries).operations(),
-            *DeepLDocuments(files, whole, glossaries, self.calls.work_on).operations(),
-            *DeepLGlossaries(parts.router, glossaries).operations(),
-        ]
-        routes = [
-            *([] if listen.metrics_port is not None else metrics_pages(whole)),
-            *health_pages(whole),
-            *routes_of(self.calls, operations),
-            *libretranslate.pages(),
-            *(Console(parts.router, files, whole).routes(self.calls) if has_console(listen) else ()),
-        ]
-        self.server = HttpServer(
-            create_app(routes, cors_origins=listen.cors_origins), max_connections=listen.max_http_connections
-        )
+    It accepts work between the end of the start and the drain, and is ready while there are engines and a frontend.
+    """
+
+    def __init__(self, has_engines: Callable[[], bool], unready_exit_s: float | None = None) -> None:
+        """The process is not alive once a model has had no engine for longer than `unready_exit_s`; None: never."""
+        self.is_accepting = False
+        self.is_draining = False
+        self._has_engines = has_engines
+        self._unready_exit_s = unready_exit_s
+        self._without_engines_since: float | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls are accepted and every model has an engine."""
+        return self.is_accepting and self._has_engines()
+
+    @property
+    def state(self) -> Literal["starting", "serving", "degraded", "draining"]:
+        """The state of the server in one word."""
+        if self.is_draining:
+            return "draining"
+        if not self.is_accepting:
+            return "starting"
+        return "serving" if self._has_engines() else "degraded"
+
+    def drain(self) -> None:
+        """Accept no more work."""
+        self.is_accepting = False
+        self.is_draining = True
+
+    def observe(self, now: float) -> bool:
+        """Note and return whether every model has an engine; called several times a second while serving."""
+        has_engines = self._has_engines()
+        if has_engines:
+            self._without_engines_since = None
+        elif self._without_engines_since is None:
+            self._without_engines_since = now
+        return has_engines
+
+    def is_alive(self, now: float) -> bool:
+        """Return False when only a restart can help; starting and draining take the time that they take."""
+        since = self._without_engines_since
+        if since is None or self._unready_exit_s is None or not self.is_accepting:
+            return True
+        return now - since <= self._unready_exit_s
 
 
-def has_console(listen: ListenConfig) -> bool:
-    """Whether the page at / is served: as `listen.console` says, else where only this machine can see it."""
-    return is_loopback(listen.http_host) if listen.console is None else listen.console
+class Status(ServerStatus):
+    """The status of the server, which its scheduler process knows; keeps the files that any frontend has translated."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Keep no file yet."""
+        self._parts = parts
+        self._metrics = parts.models.metrics
+        self._page = SharedPage(self._metrics.exposition, parts.refresh)
+        self._files = TranslatedFiles()
+        self._jobs = DocumentJobs()
+
+    async def page(self) -> bytes:
+        return await self._page.read()
+
+    async def is_ready(self) -> bool:
+        return self._parts.readiness.is_ready
+
+    async def is_alive(self) -> bool:
+        return self._parts.readiness.is_alive(time.monotonic())
+
+    async def busyness(self) -> dict[str, float]:
+        await self._parts.refresh()
+        families = self._metrics.families
+        return {
+            "queued": _total(families.watched["queue_requests"].collect()),
+            "rows": _total(families.watched["live_rows"].collect()),
+            "tokens": _total(families.tokens.collect(), direction="target"),
+        }
+
+    async def characters_of(self, client: str) -> int:
+        await self._parts.refresh()
+        return self._metrics.characters_of(client)
+
+    async def card_of(self, model: str) -> str | None:
+        hosts = self._parts.models.registry.models
+        directories = [host.bundle.directory for host in hosts if host.info.name == model]
+        card = directories[0] / CARD_NAME if directories else None
+        return card.read_text(encoding="utf-8") if card and card.is_file() else None
+
+    async def keep(self, file: File) -> str:
+        return self._files.keep(file)
+
+    async def find(self, name: str) -> File | None:
+        return self._files.find(name)
+
+    async def begin_document(self, owner: Identity) -> tuple[str, str]:
+        return self._jobs.begin(owner)
+
+    async def note_document(self, name: str, status: JobStatus) -> None:
+        self._jobs.note(name, status)
+
+    async def find_document(self, name: str, key: str) -> JobStatus | None:
+        return self._jobs.find(name, key)
+
+
+def _total(metrics: Iterable[Any], **labels: str) -> float:
+    """Return the sum of a family's samples that have these labels."""
+    samples = [sample for metric in metrics for sample in metric.samples]
+    return float(sum(sample.value for sample in samples if labels.items() <= sample.labels.items()))

@@ -1,9 +1,9 @@
-"""What a server's process is to the system: its signals, its place as process 1, what garbage collection leaves alone.
+"""What a server's processes are to the system: their number, signals, process 1, what garbage collection leaves alone.
 
-SIGTERM and SIGINT stop the server, SIGUSR1 logs where the core, or an edge, stands.  As process 1 of a container it
-passes signals on to the server, a child, and takes up processes that nobody else waits for: whoever loses its parent
-in the container, such as what a health check has started, becomes a child of process 1, and stays in the table of
-processes until that asks how it ended.
+SIGTERM and SIGINT stop the server, SIGUSR1 logs where the scheduler process, or that of a frontend, stands.  As process
+1 of a container it passes signals on to the server, a child, and takes up processes that nobody else waits for: whoever
+loses its parent in the container, such as what a health check has started, becomes a child of process 1, and stays in
+the table of processes until that asks how it ended.
 """
 
 import asyncio
@@ -17,10 +17,19 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
+from service.config import ListenConfig
 from service.telemetry.logs import get_logger
+from service.threads import available_threads
+
+_CPUS_PER_FRONTEND, _MAX_DEFAULT_FRONTENDS = 8, 4
 
 MAX_TASKS = 1_000  # in one event; a task takes about 200 bytes
 MAX_FRAMES = 20  # of a task, innermost first
+
+
+def num_frontends(config: ListenConfig) -> int:
+    """Return how many processes answer calls: one as long as it can keep the engines of this machine busy."""
+    return config.edges or max(1, min(_MAX_DEFAULT_FRONTENDS, available_threads() // _CPUS_PER_FRONTEND))
 
 
 def warn_of_address_limit() -> None:
@@ -51,7 +60,7 @@ def install_stack_dump() -> None:
     `faulthandler` writes the threads to standard error itself, even while the event loop is stuck; the tasks follow as
     one log event once the loop runs.  Main thread only.
     """
-    faulthandler.unregister(signal.SIGUSR1)  # what `bind_to_parent` has registered in an edge
+    faulthandler.unregister(signal.SIGUSR1)  # what `become_child` has registered in the process of a frontend
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, dump_tasks)
     if sys.stderr is not None and hasattr(sys.stderr, "fileno"):
         faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=True, chain=True)  # then the loop's handler

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 from service.config import LimitsConfig
-from service.server.edge_server import max_calls
+from service.server.frontend import max_calls
 from tests.deploy.tools import DEPLOY, PROMTOOL_COMES_WITH, judged
 
 ROOT = DEPLOY.parent

@@ -138,8 +138,8 @@ if __name__ == "__main__":
     import service.cli.app
     import service.cli.serve
     import service.client
-    import service.server.assembly
-    import service.server.lifecycle  # noqa: F401
+    import service.server.main
+    import service.server.parts  # noqa: F401
     from service.documents.formats import load_readers
     from service.text.detector import load_ahead
 

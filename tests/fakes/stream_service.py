@@ -14,8 +14,8 @@ import pytest
 from protos import translation_pb2 as pb
 from service.call import Call
 from service.calls.book import CallBook
+from service.calls.scheduler import SchedulerClient
 from service.config import LimitsConfig
-from service.edges.core import Core
 from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
 from service.grpc import stream_servicer
@@ -103,20 +103,21 @@ class OneModel:
         return WorkDone([result], work.params.beam_size)
 
 
-def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[Core, Router]:
-    """Return the core that counts what is let in, and the way to the model."""
-    core, executor = Core(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
-    return core, Router(Translator(core.catalogue, core.admission, Account(metrics), limits, executor), executor)
+def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[SchedulerClient, Router]:
+    """Return the client that counts what is let in, and the way to the model."""
+    scheduler, executor = SchedulerClient(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
+    translator = Translator(scheduler.catalogue, scheduler.admission, Account(metrics), limits, executor)
+    return scheduler, Router(translator, executor)
 
 
 class Harness:
     def __init__(self, limits: LimitsConfig = LIMITS) -> None:
         self.metrics = Metrics()
         self.model = OneModel()
-        self.core, self.router = router_to(self.model, self.metrics, limits)
-        self.admission = self.core.admission
+        self.scheduler, self.router = router_to(self.model, self.metrics, limits)
+        self.admission = self.scheduler.admission
         self.ended: list[Call] = []
-        self.servicer = StreamServicer(self.router, self.core, self.metrics)
+        self.servicer = StreamServicer(self.router, self.scheduler, self.metrics)
         handlers = CallHandlers(
             stream_servicer.handlers(self.servicer),
             CallBook(self.metrics, observers=[self.ended.append]),

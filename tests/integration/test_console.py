@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.config import ListenConfig
-from service.server.parts import has_console
+from service.server.frontend import has_console
 from tests.fakes.calls import eventually
 from tests.fakes.http_requests import Answer, ask, post, post_multipart
 from tests.fakes.packages import parts_of, word

@@ -25,8 +25,8 @@ from service.http.console.answers import (
 )
 from service.http.fields import File, checked
 from service.http.languages import offered
+from service.http.server_status import ServerStatus
 from service.http.translated_files import FileTranslator, TranslatedFile
-from service.http.whole_server import WholeServer
 from service.records import TextFormat, TranslateOptions, TranslationRequest
 from service.scores import ScorePair, ScoreRequest
 from service.text.scripts import closeness
@@ -99,11 +99,11 @@ class JsonLines(Response):
 class Console:
     """Answers the page."""
 
-    def __init__(self, router: Router, files: FileTranslator, whole: WholeServer) -> None:
+    def __init__(self, router: Router, files: FileTranslator, server: ServerStatus) -> None:
         """Answer nothing yet."""
         self._router = router
         self._files = files
-        self._whole = whole
+        self._server = server
 
     def routes(self, calls: HttpCalls) -> list[Route]:
         """Return all routes of the console."""
@@ -161,7 +161,7 @@ class Console:
             async with aclosing(self._files.translate(body.file, wish, call)) as steps:
                 async for step in steps:
                     if isinstance(step, TranslatedFile):
-                        name = await self._whole.keep(step.file)
+                        name = await self._server.keep(step.file)
                         yield line({"file": name, "report": step.report, "remarks": step.remarks})
                     else:
                         yield line(step._asdict())
@@ -204,14 +204,14 @@ class Console:
     async def card(self, asked: HttpRequest, call: Call) -> Response:
         """Return the card of a model that the caller may use."""
         name = str(asked.fields.get("model", ""))
-        card = await self._whole.card_of(name) if name in {info.name for info in self._router.infos(call)} else None
+        card = await self._server.card_of(name) if name in {info.name for info in self._router.infos(call)} else None
         if card is None:
             raise NotFound("there is no card of such a model")
         return PlainTextResponse(card)
 
     async def live(self, _: Request) -> Response:
         """Return how busy the server is: sentences that wait, rows in the batch, target tokens since the start."""
-        return JSONResponse(await self._whole.busyness(), headers={"cache-control": "no-store"})
+        return JSONResponse(await self._server.busyness(), headers={"cache-control": "no-store"})
 
 
 def _request(languages: _Languages, asked: HttpRequest, source: str) -> TranslationRequest:

@@ -114,7 +114,7 @@ async def test_demo_translates_one_text_and_prints_both(server, monkeypatch):
         await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "demo"))
         return 0
 
-    monkeypatch.setattr("service.server.lifecycle.serve", serve_until_printed)
+    monkeypatch.setattr("service.server.main.serve", serve_until_printed)
     result = await asyncio.to_thread(run, "serve", "--port", server.address.split(":")[1], "--demo", "good day")
 
     assert result.exit_code == 0
@@ -125,7 +125,7 @@ def test_serve_ends_with_the_server_s_exit_code_and_without_a_word_of_its_demo(m
     async def refuse(_: object) -> int:
         return 1
 
-    monkeypatch.setattr("service.server.lifecycle.serve", refuse)
+    monkeypatch.setattr("service.server.main.serve", refuse)
     result = run("serve", "--port", "1", "--demo", "good day")
 
     assert (result.exit_code, result.output) == (1, "")
@@ -152,7 +152,7 @@ def test_demo_calls_the_server_where_it_listens(host, address):
 
 
 def test_demo_refuses_a_port_that_nobody_knows_yet(monkeypatch):
-    monkeypatch.setattr("service.server.lifecycle.serve", lambda _: pytest.fail("the server was started"))
+    monkeypatch.setattr("service.server.main.serve", lambda _: pytest.fail("the server was started"))
 
     result = run("serve", "--port", "0", "--demo", "The cat sleeps.")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.server.readiness import Readiness
+from service.server.parts import Readiness
 
 
 class Engines:

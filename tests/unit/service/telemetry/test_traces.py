@@ -103,7 +103,7 @@ def test_traces_go_nowhere_by_default_and_nothing_is_loaded():
     assert load_traces(load_config(None).telemetry) is None
 
     code = (
-        "import sys, service.server.assembly\n"
+        "import sys, service.server.parts\n"
         "sys.exit(' '.join(name for name in sys.modules if name.startswith('opentelemetry')) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

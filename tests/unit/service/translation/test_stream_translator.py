@@ -36,13 +36,13 @@ class Setup:
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.model = OneModel()
-        self.core, self.router = router_to(self.model, self.metrics)
+        self.scheduler, self.router = router_to(self.model, self.metrics)
         self.call, self.texts = self.stream()
 
     def stream(self, *, timeout_s: float = 60.0, priority: Priority | None = None) -> tuple[Call, StreamTranslator]:
         now = time.monotonic()
         call = Call(method="m", started=now, deadline=now + timeout_s, phase="stream")
-        texts = StreamTranslator(self.router, self.core.lines, call, self.core.admission.admit_stream())
+        texts = StreamTranslator(self.router, self.scheduler.lines, call, self.scheduler.admission.admit_stream())
         texts.use(TranslationRequest(priority=priority))
         return call, texts
 
@@ -138,9 +138,9 @@ async def test_text_that_waits_is_tokenised_once_and_holds_nothing(setup):
     await setup.model.begun.get()
     setup.model.codec = None  # whoever asks for it again fails
     await asyncio.sleep(0)
-    held = setup.core.admission.characters, setup.core.admission.tokens
+    held = setup.scheduler.admission.characters, setup.scheduler.admission.tokens
     setup.model.errors = {}
-    setup.core.lines.departed()
+    setup.scheduler.lines.departed()
 
     assert (await asyncio.wait_for(waiting, 10)).translations[0].text == "BUSY"
     assert held == (0, 0)

@@ -1,8 +1,13 @@
-"""The life of a server, as its core leads it: bind, start, serve, drain, end.
+"""The life of a server, as its scheduler process leads it.
 
-Start: check the bundles, start their engines, bind the ports, test the models, say SERVING.  Stop: say NOT_SERVING,
-make no more reloads, wait for the drain delay, refuse new calls, let accepted calls finish within the grace period, end
-the engines, and end the process with its connections open.
+    start   check the bundles; start their engines, and meanwhile make the other parts; bind the ports; test the models;
+            write the ports file; let calls find the models; say SERVING
+    stop    say NOT_SERVING, and make no more reloads; wait for the drain delay; refuse new calls; let accepted calls
+            finish within the grace period; end the engines; send what is still to be sent; end the process with its
+            connections open
+
+A part of the start that fails ends what was started before it, and the server with a line that says why.  A signal
+during the start goes straight to the end of the stop.
 """
 
 import asyncio
@@ -15,12 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from model.files import kind_of, writing
 from service.addresses import Address, ListenError
 from service.config import ServerConfig
-from service.edges.messages import ServingState
 from service.errors import DragomanError, Unavailable
 from service.grpc.listening import add_grpc_port
 from service.server.model_hosting import ModelParts
@@ -34,7 +38,7 @@ from service.server.process import (
 from service.telemetry.logs import LogStream, configure_logging, get_logger, log_libraries
 
 if TYPE_CHECKING:
-    from service.server.assembly import Parts
+    from service.server.parts import Parts
 
 EXIT_OK, EXIT_FAILED, EXIT_MISCONFIGURED = 0, 1, 2
 
@@ -59,99 +63,63 @@ async def serve(config: ServerConfig) -> int:
         if config.lifecycle.ports_file is not None:
             _forget_ports(config.lifecycle.ports_file)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
-        try:
-            await _serve(config, models, stop)
-        finally:
-            await models.close()
+        await Server(config, models).live(stop)
     except (Misconfigured, ListenError, DragomanError) as error:
         LogStream(sys.stderr).write(f"dragoman: {' '.join(str(error).split())}\n")
         return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED
 
 
-async def _serve(config: ServerConfig, models: ModelParts, stop: asyncio.Event) -> NoReturn:
-    if not await _done(asyncio.create_task(models.reloader.prepare()), stop):  # its thread may hang for ever
-        await models.close()
-        _end_process()
-    loading = asyncio.create_task(models.reloader.load())
-    try:
-        # Takes a second, in which the event loop hears from the engines that start.
-        assembly = await asyncio.to_thread(import_module, "service.server.assembly")
-        with _misconfiguration():  # a certificate or a file of API keys that cannot be used
-            parts = assembly.Parts(config, models)
-        server = Server(config, models, parts)
-        await server.run(stop, loading)
-    finally:
-        loading.cancel()
-        await asyncio.gather(loading, return_exceptions=True)
-    await server.end()
-
-
-@contextmanager
-def _misconfiguration() -> Iterator[None]:
-    """Convert ValueError to Misconfigured."""
-    try:
-        yield
-    except ValueError as error:
-        raise Misconfigured(str(error)) from error
-
-
-async def _done(part: "asyncio.Task[None]", stop: asyncio.Event) -> bool:
-    """Return True when this part of the start is done, and False when the signal comes first; raise its error."""
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([part, stopping], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if part.done():
-        with _misconfiguration():
-            part.result()
-    return not stop.is_set()
-
-
 class Server:
-    """Takes the server, edges included, through its life."""
+    """Takes all parts of a server through its life."""
 
-    def __init__(self, config: ServerConfig, models: ModelParts, parts: "Parts") -> None:
+    def __init__(self, config: ServerConfig, models: ModelParts) -> None:
         self._config = config
         self._models = models
-        self._parts = parts
+        self._parts: Parts | None = None  # until the start has made them
         self._log = get_logger()
 
-    async def run(self, stop: asyncio.Event, loading: "asyncio.Task[None]") -> None:
-        """Start, serve until `stop` is set, and drain; `end` must follow.  `loading` is the loading of the models."""
+    async def live(self, stop: asyncio.Event) -> NoReturn:
+        """Start, serve until `stop` is set, stop, and end the process; raises what keeps the server from starting."""
+        starting, stopping = asyncio.create_task(self._start()), asyncio.create_task(stop.wait())
         try:
-            ports = await self._listen()
-            if await _done(loading, stop):
-                await self._open(ports)
-                await self._serve_until(stop)
+            await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await self._serve_until(stopping, starting.result())
+            else:
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
         except BaseException:
+            starting.cancel()
+            stopping.cancel()
+            await asyncio.gather(starting, stopping, return_exceptions=True)
             await self._give_up()
             raise
+        await self._end()
 
-    async def end(self) -> NoReturn:
-        """End the process with its connections open, see `EdgeServer.finish`."""
-        parts = self._parts
-        await self._models.close()
-        await parts.metrics_server.stop()
-        await parts.edges.finish()
-        parts.account.write()
-        _end_process()
-
-    async def _serve_until(self, stop: asyncio.Event) -> None:
-        background = [
-            asyncio.create_task(work)
-            for work in (self._monitor(), self._models.reloader.watch(), self._models.residents.watch())
-        ]
+    async def _start(self) -> "Parts":
+        """Return when the server accepts calls."""
+        with _misconfiguration():
+            await self._models.reloader.prepare()
+        loading = asyncio.create_task(self._models.reloader.load())
         try:
-            await stop.wait()
-            await self._drain()
+            # Takes a second, in which the event loop hears from the engines that start.
+            module = await asyncio.to_thread(import_module, "service.server.parts")
+            with _misconfiguration():  # a certificate or a file of API keys that cannot be used
+                parts: Parts = module.Parts(self._config, self._models)
+            self._parts = parts
+            ports = await self._listen(parts)
+            with _misconfiguration():
+                await loading
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+        await self._open(parts, ports)
+        return parts
 
-    async def _listen(self) -> dict[str, int]:
+    async def _listen(self, parts: "Parts") -> dict[str, int]:
         """Bind the ports, so that a taken one is known before the engines are warm."""
-        listen, parts = self._config.listen, self._parts
-        ports = await parts.edges.listen()
+        listen = self._config.listen
+        ports = await parts.frontends.listen()
         if listen.metrics_port is not None:
             metrics = Address(listen.metrics_host, listen.metrics_port)
             ports["metrics_port"] = await parts.metrics_server.start(metrics)
@@ -161,59 +129,88 @@ class Server:
             await parts.admin_server.start()
         return ports
 
-    async def _open(self, ports: dict[str, int]) -> None:
+    async def _open(self, parts: "Parts", ports: dict[str, int]) -> None:
+        """Let calls in, and say so."""
         with _ports_file(self._config.lifecycle.ports_file, {"pid": os.getpid(), **ports}):
             spare_what_is_loaded()
-            await self._models.registry.offer_to(self._parts.edges.offer)
-            self._parts.readiness.is_accepting = True
-            await self._parts.edges.set_state(ServingState(is_serving=True))
+            await self._models.registry.offer_to(parts.frontends.offer)
+            parts.readiness.is_accepting = True
+            await parts.frontends.set_state(is_serving=True)
             infos = [host.info for host in self._models.registry.models]
             models = [f"{info.name} {info.version} {info.precision}" for info in infos]
             self._log.info("serving", **ports, pid=os.getpid(), models=models)
 
-    async def _monitor(self) -> None:
+    async def _serve_until(self, stopping: "asyncio.Task[Any]", parts: "Parts") -> None:
+        """Watch over models and memory until the stop, and drain."""
+        watches = (self._monitor(parts), self._models.reloader.watch(), self._models.residents.watch())
+        background = [asyncio.create_task(watch) for watch in watches]
+        try:
+            await stopping
+            await self._drain(parts)
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+
+    async def _monitor(self, parts: "Parts") -> None:
         """Watch whether every model has an engine, and measure the lag of the event loop."""
-        models, parts = self._models, self._parts
         was_ready = True
         while True:
             expected = time.monotonic() + MONITOR_PERIOD_S
             await asyncio.sleep(MONITOR_PERIOD_S)
             now = time.monotonic()
-            models.metrics.observe_lag(max(0.0, now - expected))
+            self._models.metrics.observe_lag(max(0.0, now - expected))
             parts.account.write_if_due(now)
             is_ready = parts.readiness.observe(now)
             if is_ready != was_ready and not parts.readiness.is_draining:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
-                await parts.edges.set_state(ServingState(is_serving=is_ready))
+                await parts.frontends.set_state(is_serving=is_ready)
 
-    async def _drain(self) -> None:
-        parts, lifecycle = self._parts, self._config.lifecycle
-        _, num_calls = await parts.edges.calls(0)
+    async def _drain(self, parts: "Parts") -> None:
+        """Refuse new calls, and return when the accepted ones are answered, or their time is over."""
+        lifecycle = self._config.lifecycle
+        _, num_calls = await parts.frontends.calls(0)
         self._log.info("draining", requests=num_calls)
         parts.readiness.drain()
-        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True))
+        await parts.frontends.set_state(is_serving=False, is_draining=True)
         await self._models.reloader.freeze()
         await asyncio.sleep(lifecycle.drain_delay_s)
         refusal = Unavailable("the server is draining", reason="draining")
-        await parts.edges.set_state(ServingState(is_serving=False, is_draining=True, refusal=refusal))
+        await parts.frontends.set_state(is_serving=False, is_draining=True, refusal=refusal)
         try:
             async with asyncio.timeout(lifecycle.grace_s):
-                await parts.edges.all_left()
+                await parts.frontends.all_left()
         except TimeoutError:
             self._log.warning("grace_period_over", requests=parts.admission.requests)
             await self._models.reloader.close()  # their calls end with UNAVAILABLE
 
+    async def _end(self) -> NoReturn:
+        """End the process with its connections open, see `Frontend.finish`."""
+        await self._models.close()
+        if self._parts is not None:
+            await self._parts.metrics_server.stop()
+            await self._parts.frontends.finish()
+            self._parts.account.write()
+        self._log.info("stopped")
+        os._exit(EXIT_OK)
+
     async def _give_up(self) -> None:
         """Release everything, in whatever state it is, after a start that has failed."""
-        await self._parts.edges.stop()
-        await self._parts.admin_server.stop(0)
-        await self._parts.metrics_server.stop()
+        if self._parts is not None:
+            await self._parts.frontends.stop()
+            await self._parts.admin_server.stop(0)
+            await self._parts.metrics_server.stop()
+        await self._models.close()
 
 
-def _end_process() -> NoReturn:
-    get_logger().info("stopped")
-    os._exit(EXIT_OK)
+@contextmanager
+def _misconfiguration() -> Iterator[None]:
+    """Convert ValueError to Misconfigured."""
+    try:
+        yield
+    except ValueError as error:
+        raise Misconfigured(str(error)) from error
 
 
 def _forget_ports(file: Path) -> None:

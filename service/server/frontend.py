@@ -1,0 +1,256 @@
+"""What faces clients in one process: the gRPC port with its calls, streams and health, and the HTTP port.
+
+A server has one frontend in the process of its scheduler, or several in processes of their own.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import NamedTuple
+
+import grpc.aio
+from starlette.routing import Route
+
+from service.addresses import Address, is_loopback
+from service.call import Call
+from service.calls.authentication import authenticator
+from service.calls.book import CallBook, oldest
+from service.calls.scheduler import SchedulerClient
+from service.config import LimitsConfig, ListenConfig, ServerConfig
+from service.documents.formats import load_readers
+from service.errors import Unavailable
+from service.grpc import google_servicer, health, open_inference_servicer, reflection, servicer, stream_servicer
+from service.grpc.call_handlers import CallHandlers
+from service.grpc.google_servicer import GoogleServicer
+from service.grpc.health import Health
+from service.grpc.listening import add_grpc_port, grpc_options
+from service.grpc.open_inference_servicer import OpenInferenceServicer
+from service.grpc.servicer import TranslationServicer
+from service.grpc.stream_servicer import StreamServicer
+from service.grpc.tls import server_tls
+from service.http.app import create_app
+from service.http.calls import HttpCalls
+from service.http.console.routes import Console
+from service.http.deepl import DeepL
+from service.http.deepl_documents import DeepLDocuments
+from service.http.deepl_glossaries import DeepLGlossaries
+from service.http.libretranslate import LibreTranslate
+from service.http.operations import routes_of
+from service.http.server import HttpServer
+from service.http.server_status import ServerStatus, health_pages, metrics_pages
+from service.http.translated_files import FileTranslator
+from service.registry.glossaries import Glossaries
+from service.registry.uploaded_glossaries import UploadedGlossaries
+from service.telemetry.metrics import Metrics
+from service.telemetry.observers import CallObserver, SlowCalls, load_traces
+from service.translation.account import Account
+from service.translation.routing import Router
+from service.translation.translator import Translator
+
+_SERVICES = (
+    servicer.SERVICE_NAME,
+    google_servicer.SERVICE_NAME,
+    open_inference_servicer.SERVICE_NAME,
+    health.SERVICE_NAME,
+)
+SENDING_S = 1.0  # for answers that are still being written
+LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
+
+
+class ServingState(NamedTuple):
+    """What a frontend says of the server from now on."""
+
+    is_serving: bool  # in health
+    is_draining: bool = False  # in health, which then says NOT_SERVING for ever
+    refusal: Unavailable | None = None  # of every new call; None: calls are let in
+
+
+STARTING = ServingState(is_serving=False, refusal=Unavailable("the server is starting", reason="starting"))
+
+
+class Frontend:
+    """The servers that clients reach; it refuses all calls until `set_state` says otherwise."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        scheduler: SchedulerClient,
+        metrics: Metrics,
+        account: Account,
+        executor: Executor,
+        status: ServerStatus,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        """Make all parts, or raise ValueError: a certificate, API keys, a glossary or a library cannot be used.
+
+        Args:
+            executor: for texts that are too long for the event loop.
+            status: what HTTP is asked about the server as a whole.
+            is_shared: whether other processes listen on the same ports.
+        """
+        self.admission = scheduler.admission
+        self._config = config
+        self._scheduler = scheduler
+        self._is_shared = is_shared
+        self._tls = server_tls(config.security)
+        traces_class = load_traces(config.telemetry)
+        self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
+        self._book = _book(config, metrics, [self._traces] if self._traces else [])
+        glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
+        self._translator = Translator(scheduler.catalogue, self.admission, account, config.limits, executor, glossaries)
+        self._router = Router(self._translator, executor)
+        self._health = Health((*_SERVICES, *(reflection.SERVICE_NAMES if config.listen.reflection else ())))
+        self._streams = StreamServicer(self._router, scheduler, metrics)
+        self._calls = self._grpc_calls()
+        self._grpc = grpc.aio.server(
+            handlers=[self._calls],
+            options=grpc_options(config, is_shared=is_shared),
+            maximum_concurrent_rpcs=max_calls(config.limits),
+        )
+        self._http_calls = HttpCalls(
+            self._book,
+            max_request_seconds=config.limits.max_request_seconds,
+            max_body_bytes=config.limits.max_message_bytes,
+            max_file_bytes=config.limits.max_document_bytes,
+            max_file_seconds=config.limits.max_document_seconds,
+            refuse=self._translator.refusal,
+        )
+        self._http = HttpServer(
+            create_app(self._http_routes(status), cors_origins=config.listen.cors_origins),
+            max_connections=config.listen.max_http_connections,
+        )
+        self._refuse(STARTING.refusal)
+
+    def _grpc_calls(self) -> CallHandlers:
+        limits = self._config.limits
+        methods = {
+            **servicer.handlers(TranslationServicer(self._router)),
+            **stream_servicer.handlers(self._streams),
+            **google_servicer.handlers(GoogleServicer(self._router)),
+            **open_inference_servicer.handlers(OpenInferenceServicer(self._router)),
+            **health.handlers(self._health),
+            **(reflection.handlers(_SERVICES) if self._config.listen.reflection else {}),
+        }
+        return CallHandlers(
+            methods,
+            self._book,
+            max_request_seconds=limits.max_request_seconds,
+            max_watches=limits.max_watches,
+            own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
+            refuse=self._translator.refusal,
+            refusable=frozenset(
+                {servicer.TRANSLATE, servicer.SCORE, google_servicer.TRANSLATE, open_inference_servicer.INFER}
+            ),
+        )
+
+    def _http_routes(self, status: ServerStatus) -> Sequence[Route]:
+        config, router = self._config, self._router
+        files = FileTranslator(router)
+        libretranslate = LibreTranslate(router, files, config.limits, status, config.security)
+        glossaries = UploadedGlossaries(config.models.uploaded_glossaries)
+        operations = [
+            *libretranslate.operations(),
+            *DeepL(router, status, glossaries).operations(),
+            *DeepLDocuments(files, status, glossaries, self._http_calls.work_on).operations(),
+            *DeepLGlossaries(router, glossaries).operations(),
+        ]
+        return [
+            *([] if config.listen.metrics_port is not None else metrics_pages(status)),
+            *health_pages(status),
+            *routes_of(self._http_calls, operations),
+            *libretranslate.pages(),
+            *(Console(router, files, status).routes(self._http_calls) if has_console(config.listen) else ()),
+        ]
+
+    async def listen(self) -> dict[str, int]:
+        """Take calls, and return the ports by their settings; raises ListenError.
+
+        Everything that a call needs is loaded by then: no call should wait for it, or find out that it cannot be.  A
+        frontend of several serves from its first connection on, and loads before; its ports are known to be free.
+        """
+        listen = self._config.listen
+        if self._is_shared:
+            await self._load()
+        address = Address(listen.grpc_host, listen.grpc_port)
+        ports = {"grpc_port": add_grpc_port(self._grpc, address, self._tls, "gRPC", is_shared=self._is_shared)}
+        if listen.http:
+            address = Address(listen.http_host, listen.http_port)
+            ports["http_port"] = await self._http.start(address, is_shared=self._is_shared)
+        await self._grpc.start()
+        if not self._is_shared:
+            await self._load()
+        return ports
+
+    async def _load(self) -> None:
+        await asyncio.to_thread(load_readers)
+        with suppress(Unavailable):  # which the log has explained
+            await self._router.load_detector()
+
+    async def set_state(self, state: ServingState) -> None:
+        """Let calls in or refuse them, and say in health what the server is."""
+        self._refuse(state.refusal)
+        if state.is_draining:
+            await self._health.drain()
+            if state.refusal is not None:
+                self._streams.drain()
+        await self._health.set_serving(state.is_serving)
+
+    def _refuse(self, refusal: Unavailable | None) -> None:
+        self._http_calls.refusal = refusal
+        if refusal is None:
+            self.admission.open()
+        else:
+            self.admission.close(str(refusal), reason=refusal.reason)
+
+    async def calls(self, most: int) -> tuple[list[Call], int]:
+        """Return the oldest calls in progress, and how many there are."""
+        return oldest(self._book.calls, most), len(self._book.calls)
+
+    async def all_left(self) -> None:
+        """Once every new call is refused: return when every call that was let in has been answered."""
+        await self._scheduler.all_left()
+        await self._http_calls.all_left()
+
+    async def finish(self) -> None:
+        """Return when everything is sent; the process then ends with its connections open.
+
+        `grpc.aio.Server.stop` resets (CANCELLED) every call that comes between its GOAWAY and the moment when the
+        client has read that.  Calls are therefore refused to the last moment.  Calls that nobody reads any more, and
+        streams that have no end of their own, are lost with their connections, which is UNAVAILABLE for the client.
+        """
+        await self._close_traces()
+        await asyncio.gather(self._http.stop(), self._calls.answers_sent(SENDING_S))
+        await asyncio.sleep(LINGER_S)
+
+    async def stop(self) -> None:
+        """Release everything, in whatever state it is, after a start that has failed."""
+        await self._grpc.stop(0)
+        await self._http.stop()
+        await self._close_traces()
+
+    async def _close_traces(self) -> None:
+        """Send the traces that are still to be sent."""
+        if self._traces:
+            await asyncio.to_thread(self._traces.close)
+
+
+def _book(config: ServerConfig, metrics: Metrics, observers: Sequence[CallObserver]) -> CallBook:
+    slow_s = config.telemetry.slow_request_s
+    return CallBook(
+        metrics,
+        authenticator=authenticator(config.security),
+        observers=observers,
+        slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
+    )
+
+
+def max_calls(limits: LimitsConfig) -> int:
+    """Maximum number of calls at a time that gRPC accepts, behind the limits of admission."""
+    return 2 * (limits.max_concurrent_requests + limits.max_streams + limits.max_watches) + 256
+
+
+def has_console(listen: ListenConfig) -> bool:
+    """Whether the page at / is served: as `listen.console` says, else where only this machine can see it."""
+    return is_loopback(listen.http_host) if listen.console is None else listen.console

@@ -1,0 +1,365 @@
+"""The frontends of a server as its scheduler process has them: one in this process, or several in their own.
+
+Several share the ports.  One that dies costs its own connections: what its calls held is given back, and another takes
+its place, which has waited for that with everything loaded: to load it takes two seconds of a CPU, and longer beside
+the load that is there.  The log, metrics and settings call these processes edges.
+"""
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from service.addresses import Address, reserve_port
+from service.call import Call, Caller, Identity
+from service.config import ServerConfig
+from service.errors import InternalError, Overloaded, Unavailable
+from service.http.server_status import ServerStatus
+from service.processes.child import Program, Spare, StartError
+from service.processes.rpc import MethodFailed, Peer, PeerLost
+from service.processes.supervisor import Supervisor, SupervisorConfig
+from service.queue.admission import Admission, Permit
+from service.registry.catalogue import Work, WorkDone
+from service.registry.host import ModelHost
+from service.server.frontend import STARTING, Frontend, ServingState
+from service.server.frontend_process import FrontendSpec, ThisProcess
+from service.server.process import num_frontends
+from service.server.remote_scheduler import OfferedModel, RemoteScheduler, SchedulerService
+from service.telemetry.logs import current_call, get_logger, log_level
+from service.telemetry.metrics import Metrics, Snapshot
+from service.translation.account import Account, Usage
+
+_KILLED_SECOND = 450  # points: a frontend costs its connections, an engine a moment, the scheduler process everything
+_SOON_S = 1.0  # a frontend that is busier than that is shown as it was
+_FINISH_WITHIN_S = 3.0
+
+_Result = TypeVar("_Result")
+
+
+def _command_line(descriptor: int) -> list[str]:
+    """Return how to start the process of a frontend that talks over this inherited socket; it imports for a second."""
+    first = f"from service.parent_process import become_child; become_child({_KILLED_SECOND})"
+    then = f"from service.server.frontend_process import main; main({descriptor})"
+    return [sys.executable, "-P", "-c", f"{first}; {then}"]
+
+
+class Frontends:
+    """All frontends of a server."""
+
+    def __init__(
+        self, config: ServerConfig, own: Frontend | None, metrics: Metrics, account: Account, status: ServerStatus
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            own: the only frontend; None: each has a process of its own.
+            metrics: of the scheduler process, which has the page.
+            account: of the scheduler process, which writes the usage.
+            status: what the processes ask about the server as a whole.
+        """
+        self.config = config
+        self.metrics = metrics
+        self.account = account
+        self.status = status
+        self.admission = own.admission if own else Admission(config.limits, on_leave=self._departed)
+        self.spare = Spare("edge", _command_line)  # takes the place of the next process that is lost
+        self._own = own
+        self._processes = [
+            FrontendProcess(self, number) for number in range(0 if own else num_frontends(config.listen))
+        ]
+        self._all: Sequence[Frontend | FrontendProcess] = [own] if own else self._processes
+        self._holders: list[socket.socket] = []  # of the ports that the processes share
+
+    @property
+    def recent_lag_s(self) -> float:
+        """The worst lag of the event loop of another process in the last seconds."""
+        return max((process.lag_s for process in self._processes), default=0.0)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a frontend answers calls."""
+        return self._own is not None or any(process.is_up for process in self._processes)
+
+    @property
+    def missing(self) -> int:
+        """Number of processes that were lost and not replaced yet."""
+        return sum(process.supervisor.is_missing for process in self._processes)
+
+    def pids(self) -> list[int]:
+        """Process ids of the frontends beside this process, and of the spare one."""
+        processes = [*(process.supervisor.process for process in self._processes), self.spare.process]
+        return [process.pid for process in processes if process is not None]
+
+    async def listen(self) -> dict[str, int]:
+        """Return the ports, by their settings, once all frontends listen there.
+
+        Raises:
+            ListenError: it cannot be listened on.
+            InternalError: the process of a frontend does not start; the message says why.
+        """
+        if self._own is not None:
+            return await self._own.listen()
+        listen = self.config.listen
+        ports = {"grpc_port": self._reserve(Address(listen.grpc_host, listen.grpc_port), "gRPC")}
+        listen = replace(listen, grpc_port=ports["grpc_port"])
+        if listen.http:
+            ports["http_port"] = self._reserve(Address(listen.http_host, listen.http_port), "HTTP")
+            listen = replace(listen, http_port=ports["http_port"])
+        self.config = replace(self.config, listen=listen)
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for process in self._processes:
+                    starts.create_task(process.start())
+        except ExceptionGroup as errors:
+            reason = errors.exceptions[0]
+            if not isinstance(reason, StartError):
+                raise
+            raise InternalError(f"an edge did not start: {reason}") from reason
+        return ports
+
+    async def offer(self, models: Sequence[ModelHost]) -> None:
+        """Have the calls of other processes find these models, and return when they do."""
+        await asyncio.gather(*(process.offer(models) for process in self._processes))
+
+    async def set_state(
+        self, *, is_serving: bool, is_draining: bool = False, refusal: Unavailable | None = None
+    ) -> None:
+        """Have all frontends say this of the server; see `ServingState`."""
+        state = ServingState(is_serving, is_draining, refusal)
+        for frontend in self._all:
+            await frontend.set_state(state)
+
+    def set_log_level(self, level: str) -> None:
+        """Have all other processes log events of this level and above."""
+        for process in self._processes:
+            process.set_log_level(level)
+
+    async def calls(self, most: int) -> tuple[list[Call], int]:
+        """Return the oldest calls of each frontend, and how many there are."""
+        answers = await asyncio.gather(*(frontend.calls(most) for frontend in self._all))
+        return [call for calls, _ in answers for call in calls], sum(number for _, number in answers)
+
+    async def refresh(self) -> None:
+        """Return when everything that other processes have counted is in the metrics of this one."""
+        await asyncio.gather(*(process.count() for process in self._processes))
+
+    async def all_left(self) -> None:
+        """Once every new call is refused: return when every call has been answered."""
+        await asyncio.gather(*(frontend.all_left() for frontend in self._all))
+
+    async def finish(self) -> None:
+        """Have all frontends send what is still to be sent, and end the other processes."""
+        await asyncio.gather(self.spare.end(), *(frontend.finish() for frontend in self._all))
+
+    async def stop(self) -> None:
+        """End everything at once, after a start that has failed."""
+        if self._own is not None:
+            await self._own.stop()
+        await asyncio.gather(self.spare.end(), *(process.supervisor.stop() for process in self._processes))
+
+    def _departed(self) -> None:
+        for process in self._processes:
+            process.departed()
+
+    def _reserve(self, address: Address, purpose: str) -> int:
+        holders, port = reserve_port(address, purpose)
+        self._holders += holders
+        return port
+
+
+class FrontendProcess(SchedulerService):
+    """A frontend in a process of its own, and each that replaces it; serves what that frontend asks."""
+
+    def __init__(self, frontends: Frontends, number: int) -> None:
+        """Start nothing yet; this is one of several frontends."""
+        self._frontends = frontends
+        self._name = f"edge {number}"
+        lifecycle, command_line = frontends.config.lifecycle, frontends.spare.command_line
+        self.supervisor = Supervisor(
+            Program(name="edge", command_line=command_line, spec=self._spec, spare=frontends.spare),
+            SupervisorConfig(start_timeout_s=lifecycle.start_timeout_s, heartbeat_timeout_s=lifecycle.engine_silence_s),
+            on_record=self._take,
+            on_lost=self._lose,
+            on_change=self._begin,
+        )
+        self.lag_s = 0.0  # of its event loop, the worst in the last seconds
+        self._peer = Peer()  # there is no process yet
+        self._models: tuple[ModelHost, ...] = ()  # that its calls are to find
+        self._used: dict[int, ModelHost] = {}  # that its calls may use, each of which counts it in its offers
+        self._state = STARTING
+        self._calls: set[Call] = set()  # that engines work for
+        self._streams: dict[int, Permit] = {}
+        self._wants_departures = False  # whether a text of a stream was refused since the last one
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process listens."""
+        return self.supervisor.process is not None
+
+    async def start(self) -> None:
+        """Return when the process listens; raises StartError."""
+        await self.supervisor.start()
+        self._begin()
+
+    async def offer(self, models: Sequence[ModelHost]) -> None:
+        """Return when its calls find these models, and those of each process that replaces it will."""
+        self._models = tuple(models)
+        await self._ask(asyncio.shield(self._send_offer()))
+
+    async def set_state(self, state: ServingState) -> None:
+        """Have this process, and each that replaces it, say this of the server soon."""
+        self._state = state
+        self._order(self._peer.call(Frontend.set_state, state))
+
+    def set_log_level(self, level: str) -> None:
+        """Have it log events of this level and above; one that replaces it has the level of this process."""
+        self._peer.tell(ThisProcess.set_log_level, level)
+
+    def departed(self) -> None:
+        """Tell the process, if a text of a stream waits there, that something has left admission."""
+        if self._wants_departures:
+            self._wants_departures = False
+            self._peer.tell(RemoteScheduler.departed)
+
+    async def calls(self, most: int) -> tuple[list[Call], int]:
+        """As `Frontend.calls`; none where it does not answer soon."""
+        calls, num_calls = await self._ask_soon(self._peer.call(Frontend.calls, most)) or ([], 0)
+        phases = {call.request_id: call.phase for call in self._calls}
+        for call in calls:
+            call.phase = phases.get(call.request_id, call.phase)
+        return calls, num_calls
+
+    async def count(self) -> None:
+        """Return when what it has counted is here; it stays as it was where it does not answer soon."""
+        await self._ask_soon(self._peer.call(ThisProcess.count))
+
+    async def all_left(self) -> None:
+        """As `Frontend.all_left`; the calls of a process that is lost are over."""
+        await self._ask(self._peer.call(Frontend.all_left))
+
+    async def finish(self) -> None:
+        """Have it send what is still to be sent, and end it."""
+        try:
+            async with asyncio.timeout(_FINISH_WITHIN_S):
+                await self._ask(self._peer.call(Frontend.finish))
+                await self._ask(self._peer.call(ThisProcess.count))
+        except TimeoutError:
+            get_logger().warning("edge_not_finished")
+        await self.supervisor.stop()
+
+    async def _ask(self, reply: "asyncio.Future[_Result]") -> _Result | None:
+        """Return the reply, or None where there is none, as the process is lost."""
+        with suppress(PeerLost, MethodFailed):
+            return await reply
+        return None
+
+    async def _ask_soon(self, reply: "asyncio.Future[_Result]") -> _Result | None:
+        """Return the reply, or None where there is none soon."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SOON_S):
+                return await self._ask(reply)
+        return None
+
+    # What a process is told when it starts, and what it held when it is lost.
+
+    def _spec(self) -> FrontendSpec:
+        return FrontendSpec(self._frontends.config, self._offered(), self._state)
+
+    def _offered(self) -> tuple[OfferedModel, ...]:
+        return tuple(
+            OfferedModel(host.number, host.info, host.bundle.directory, host.bundle.manifest_sha256, host.is_loaded)
+            for host in self._models
+        )
+
+    def _begin(self) -> None:
+        """Tell a process that has just started what has changed since its spec was made."""
+        process = self.supervisor.process
+        if process is None:  # another start has to wait
+            return
+        self._peer = Peer(process.send)
+        self._peer.serve({SchedulerService: self, ServerStatus: self._frontends.status})
+        self._send_offer()
+        self._order(self._peer.call(Frontend.set_state, self._state))
+        self.set_log_level(log_level())
+        self._frontends.spare.make()
+
+    def _send_offer(self) -> "asyncio.Future[None]":
+        if self._peer.is_there:
+            for host in self._models:
+                if host.number not in self._used:
+                    host.offers.__enter__()
+                    self._used[host.number] = host
+        return self._order(self._peer.call(RemoteScheduler.offer, self._offered()))
+
+    def _order(self, done: "asyncio.Future[None]") -> "asyncio.Future[None]":
+        """Replace a process that fails to do what it was told to: it would go on as before."""
+        done.add_done_callback(self._check)
+        return done
+
+    def _check(self, done: "asyncio.Future[None]") -> None:
+        if isinstance(done.exception(), MethodFailed) and self.supervisor.process is not None:
+            self.supervisor.process.condemn("failed to do what it was told to")
+
+    def _take(self, frame: object) -> None:
+        self._peer.take(frame)
+
+    def _lose(self, reason: str) -> None:
+        """Give back everything that a lost process held."""
+        self._peer.close()
+        for permit in self._streams.values():
+            permit.release()
+        for host in self._used.values():
+            host.offers.__exit__(None, None, None)
+        self._streams.clear()
+        self._used.clear()
+        self.lag_s = 0.0
+        self._frontends.metrics.lost(self._name)
+
+    # What the process calls.
+
+    async def run(
+        self, model: int, work: Work, call: Call, characters: int, is_part: bool, room: int | None
+    ) -> WorkDone:
+        host = self._used.get(model)
+        if host is None:
+            raise Unavailable("the model was replaced; try again")
+        current_call.set(call)
+        if is_part:
+            permit = self._frontends.admission.admit_part(call.caller)
+        else:
+            now = time.monotonic()
+            permit = self._frontends.admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
+        on_room = None if room is None else partial(self._peer.tell, RemoteScheduler.has_room, room)
+        self._calls.add(call)
+        try:
+            with permit, host.lease:
+                permit.take_characters(characters)
+                if not host.is_loaded:
+                    await host.load(call, permit)
+                return await host.run(work, call, permit, on_room)
+        except Overloaded:
+            self._wants_departures = self._wants_departures or is_part
+            raise
+        finally:
+            self._calls.discard(call)
+
+    async def open_stream(self, number: int, caller: Caller) -> None:
+        self._streams[number] = self._frontends.admission.admit_stream(caller)
+
+    def close_stream(self, number: int) -> None:
+        if number in self._streams:
+            self._streams.pop(number).release()
+
+    def unused(self, model: int) -> None:
+        if model in self._used:
+            self._used.pop(model).offers.__exit__(None, None, None)
+
+    def counted(self, metrics: Snapshot, usage: dict[Identity, Usage], lag_s: float) -> None:
+        self.lag_s = lag_s
+        self._frontends.metrics.heard(self._name, metrics)
+        self._frontends.account.absorb(usage)

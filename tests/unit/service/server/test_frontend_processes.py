@@ -1,0 +1,240 @@
+"""Both ends of the line between the scheduler process and a frontend, joined here without processes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from service.call import ANYBODY, Call
+from service.config import LimitsConfig, ListenConfig, ServerConfig
+from service.engine.job import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
+from service.errors import Overloaded, Unavailable
+from service.processes.rpc import Peer
+from service.queue.admission import Permit
+from service.registry.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
+from service.registry.host import ModelHost
+from service.server.frontend import Frontend, ServingState
+from service.server.frontend_process import RemoteStatus, ThisProcess
+from service.server.frontends import Frontends
+from service.server.remote_scheduler import RemoteScheduler
+from service.telemetry.logs import set_log_level
+from service.telemetry.metrics import Metrics
+from service.translation.account import Account
+from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.logs import log
+from tests.fakes.model_info import model_info
+
+__all__ = ["log"]
+
+LIMITS = LimitsConfig(max_concurrent_requests=4, max_streams=1)
+WORK = Work(((5, 6, 2),), SearchParams())
+
+
+class GatedHost:
+    """A model of the scheduler process whose work waits until the test opens the gate, or is refused."""
+
+    def __init__(self, bundle: Path, number: int) -> None:
+        self.number = number
+        self.info = model_info(f"model {number}")
+        self.bundle = SimpleNamespace(directory=bundle, manifest_sha256="")
+        self.lease, self.offers, self.is_loaded = Lease(), Lease(), True
+        self.gate = asyncio.Event()
+        self.running = 0
+        self.refusal: Overloaded | None = None
+
+    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+        if self.refusal is not None:
+            raise self.refusal
+        self.running += 1
+        try:
+            await self.gate.wait()
+        finally:
+            self.running -= 1
+        return WorkDone([], work.params.beam_size)
+
+
+class FrontendThere(Frontend):
+    """A frontend in another process: notes what it is told of the server."""
+
+    def __init__(self, to_scheduler: Callable[[object], None]) -> None:
+        self.told: list[object] = []
+        self.in_progress: list[Call] = []
+        self.peer = Peer(to_scheduler)
+        self.scheduler = RemoteScheduler(self.peer, LIMITS)
+        process = ThisProcess(self.peer, Metrics(), Account(Metrics()))
+        process.set_log_level = self.told.append  # type: ignore[assignment, method-assign]
+        self.peer.serve({Frontend: self, RemoteScheduler: self.scheduler, ThisProcess: process})
+
+    async def set_state(self, state: ServingState) -> None:
+        self.told.append(state)
+
+    async def calls(self, most: int) -> tuple[list[Call], int]:
+        return self.in_progress[:most], len(self.in_progress)
+
+
+class Joined:
+    """A scheduler with one frontend; a frame arrives at once, and as another object."""
+
+    def __init__(self, bundle: Path) -> None:
+        self.host, self.next_host = GatedHost(bundle, 0), GatedHost(bundle, 1)
+        config, metrics = ServerConfig(limits=LIMITS, listen=ListenConfig(edges=1)), Metrics()
+        self.frontends = Frontends(config, None, metrics, Account(metrics), RemoteStatus(Peer()))
+        self.spares_made = 0
+        self.frontends.spare.make = self._make_spare  # type: ignore[method-assign]
+        self.admission = self.frontends.admission
+        (self.process,) = self.frontends._processes
+        self.begin()
+
+    def begin(self) -> None:
+        """A process has taken its place."""
+        self.frontend = FrontendThere(lambda frame: self.process._take(copy_of(frame)))
+        self.process.supervisor.process = cast("Any", SimpleNamespace(send=self._to_frontend))
+        self.process._begin()
+
+    def lose(self) -> None:
+        self.process.supervisor.process = None
+        self.process._lose("killed")
+
+    async def offer(self, *hosts: GatedHost) -> None:
+        await self.process.offer(cast("list[ModelHost]", hosts))
+
+    def start(self, call: Call) -> "asyncio.Task[WorkDone]":
+        """A call's work for the model that the frontend finds."""
+        permit = self.frontend.scheduler.admission.admit(1, now=time.monotonic())
+        return asyncio.create_task(self.model.run(WORK, call, permit))
+
+    @property
+    def model(self) -> ServedModel:
+        return self.frontend.scheduler.catalogue.find(model=None, source_language="", target_language="")
+
+    def _make_spare(self) -> None:
+        self.spares_made += 1
+
+    def _to_frontend(self, frame: object) -> None:
+        self.frontend.peer.take(copy_of(frame))
+
+
+def copy_of(record: object) -> object:
+    return from_payload(to_frame(record)[FRAME_HEADER_BYTES:])
+
+
+def some_call() -> Call:
+    now = time.monotonic()
+    return Call(method="m", request_id="r", started=now, deadline=now + 60.0, texts=1, on_gone=lambda: None)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the other tasks make as few steps as it takes."""
+    for _ in range(1_000):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it does not happen")
+
+
+async def until_running(host: GatedHost, count: int) -> None:
+    await until(lambda: host.running == count)
+
+
+@pytest.fixture
+async def joined(tmp_path: Path, log: StringIO) -> Joined:
+    joined = Joined(write_echo_bundle(tmp_path / "echo"))
+    await joined.offer(joined.host)
+    return joined
+
+
+async def test_lost_frontend_gives_back_everything_that_its_calls_and_streams_held(joined):
+    calls = [joined.start(some_call()) for _ in range(3)]
+    await joined.frontend.scheduler.open_stream(ANYBODY)
+    await until_running(joined.host, 3)
+
+    joined.lose()
+
+    await until_running(joined.host, 0)
+    assert (joined.admission.requests, joined.admission.streams) == (0, 0)
+    assert (joined.process._calls, joined.host.offers.calls) == (set(), 0)
+    for call in calls:
+        call.cancel()
+
+
+async def test_call_that_found_the_old_model_is_finished_by_it_and_then_the_scheduler_may_end_it(joined):
+    old = joined.model
+    with old.lease:
+        call = joined.start(some_call())
+        await until_running(joined.host, 1)
+        await joined.offer(joined.next_host)
+        assert joined.model.info.name == "model 1"
+        assert joined.host.offers.calls == 1
+        joined.host.gate.set()
+        await call
+
+    await joined.host.offers.wait_idle()
+    with pytest.raises(Unavailable, match="the model was replaced"):
+        await old.run(WORK, some_call(), joined.admission.admit_part(ANYBODY))
+
+
+async def test_place_that_comes_free_right_behind_a_refusal_is_offered_to_the_refused_text(joined):
+    """The refusal and the news of the place arrive together: the text is not in its line yet."""
+    joined.host.refusal = Overloaded("full", reason="token_budget", retry_after_s=1.0)
+    leaving = joined.admission.admit(1, now=time.monotonic())
+    scheduler = joined.frontend.scheduler
+    was_offered = asyncio.Event()
+
+    async def text() -> None:
+        with pytest.raises(Overloaded):
+            await joined.model.run(WORK, some_call(), scheduler.admission.admit_part(ANYBODY))
+        with scheduler.lines.queue("line") as place:
+            await place.turn()
+            was_offered.set()
+
+    waiting = asyncio.create_task(text())
+    await until(lambda: joined.process._wants_departures)  # its answer has arrived, and the text has not run since
+    leaving.release()
+
+    await until(was_offered.is_set)
+    await waiting
+
+
+async def test_process_that_takes_over_is_told_of_models_door_and_log_level(joined):
+    door = ServingState(is_serving=True)
+    await joined.frontends.set_state(is_serving=True)
+    set_log_level("error")
+
+    joined.lose()
+    joined.begin()
+    await joined.offer(joined.host)
+
+    assert joined.model.info == joined.host.info
+    assert joined.host.offers.calls == 1
+    assert joined.frontend.told == ["error", door]
+    assert joined.spares_made == 2  # another one, now that the one that there was serves
+
+
+async def test_calls_cross_with_what_they_have_used_and_the_phase_of_their_work(joined):
+    call = some_call()
+    call.source_tokens = 7
+    joined.frontend.in_progress = [call]
+    work = joined.start(call)
+    await until_running(joined.host, 1)
+    (there,) = joined.process._calls
+    there.phase = "decode"
+
+    (told,), number = await joined.process.calls(5)
+
+    assert (told.request_id, told.source_tokens, told.phase, number) == ("r", 7, "decode", 1)
+    work.cancel()
+
+
+async def test_process_that_cannot_do_what_it_is_told_is_replaced(joined):
+    faults: list[str] = []
+    joined.process.supervisor.process.condemn = faults.append
+    joined.next_host.bundle.directory = Path("/none")
+
+    await joined.offer(joined.next_host)
+
+    assert faults == ["failed to do what it was told to"]
