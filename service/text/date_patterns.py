@@ -15,13 +15,14 @@ _FIELD = (
 )
 _JOINED = rf"{_FIELD}(?:[./:-]{_FIELD})++"
 _TWICE = "(?:yy|YY|JJ|AA|MM|dd|DD|TT|HH|hh|mm|ss)"  # one of these is there: "d.h." is no date
+_ENDS = r"(?![\w/:@-]|\.\w)"  # nor does it begin an address
 # What stands in sentences: fields that signs join, those of fixed width, and the long form with a month in words.
 IN_SENTENCES = (
-    rf"(?<![\w.])(?=[A-Za-z./:-]{{0,14}}?{_TWICE}){_JOINED}(?:(?:,? |T|'T'|_){_JOINED})?+"
-    r"(?: (?:a|tt|TT)(?=[)\"'”“,;]|\.(?!\w)|\s*+\Z))?+(?![\w/:-]|\.\w)"
-    r"|(?<!\w)(?:yyyyMMdd|YYYYMMDD|JJJJMMTT)(?:'?[T_-]?'?HHmm(?:ss)?+)?+(?!\w)"
+    rf"(?<![\w.])(?=[A-Za-z./:-]{{0,14}}?{_TWICE}){_JOINED}(?:(?:,? |T|'T'|_){_JOINED}{_ENDS})?+"
+    r"(?: (?:a|tt|TT)(?=[)\"'”“,;]|\.(?!\w)|\s*+\Z))?+"
+    rf"{_ENDS}|(?<!\w)(?:yyyyMMdd|YYYYMMDD|JJJJMMTT)(?:'?[T_-]?'?HHmm(?:ss)?+)?+(?![\w@])"
     r"|(?<![\w.])(?:E{3,4}+,? |d{4}+,? )?+(?:[dD]{1,2}+\.?+ M{2,4}+|M{2,4}+ [dD]{1,2}+)(?:,? (?:y{2,4}+|Y{2,4}+))?+"
-    rf"(?:,? {_JOINED})?+(?!\w)"
+    rf"(?:,? {_JOINED}{_ENDS})?+(?![\w@])"
 )
 # Words with which such a pattern may begin.
 BEGINS = r"(?:M{2,4}+|E{3,4}+|[dD]{1,4}+(?=[.,]?+ M|-[mM])|[yY]{2,4}+(?=-[mM]))(?![^\W_])"
