@@ -178,16 +178,16 @@ class JobQueue:
             Each job with the number of the engine that takes it; None: no engine could finish it before its deadline.
         """
         found: list[tuple[Job, int | None]] = []
-        lookahead_jobs, fixed_rows = self._lookahead_jobs(), self._fixed_rows(loads, now)
-        may_be_batch = True
+        lookahead_jobs, may_be_batch = self._lookahead_jobs(), True
         while loads and (entry := self._queue.peek(now, may_be_batch=may_be_batch)) is not None:
             job = entry.item
             if self._is_hopeless(job, loads, now):
                 self.remove(job)
                 found.append((job, None))
                 continue
+            fixed_rows = self._fixed_rows(loads, now) if job.is_batch else ()
             number = choose_engine(loads, job, lookahead_jobs, fixed_rows)
-            if number is None and choose_engine(loads, job, lookahead_jobs) is not None:
+            if number is None and fixed_rows and choose_engine(loads, job, lookahead_jobs) is not None:
                 may_be_batch = False  # what gives way holds up nobody
                 continue
             if number is None:
