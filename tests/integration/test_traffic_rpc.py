@@ -20,10 +20,10 @@ RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 @asynccontextmanager
 async def behind_a_queue(server: ServerProcess, **options: Any) -> AsyncIterator[Calls]:
-    """Calls to a server that knows how fast it is and has five seconds of work or more."""
+    """Calls to a server that knows how fast it is and has ten seconds of work or more."""
     async with calling(server.address) as calls:
         await calls.translate(*[TEXT] * 8, options=BEAM)
-        queue = asyncio.ensure_future(calls.translate(*[TEXT] * 40, options=BEAM, **options))
+        queue = asyncio.ensure_future(calls.translate(*[TEXT] * 80, options=BEAM, **options))
         await eventually(lambda: server.metric("dragoman_queue_work_seconds") > 4.0)
         yield calls
         queue.cancel()
@@ -39,7 +39,7 @@ async def test_deadline_that_cannot_be_met_is_refused_at_once_with_a_reason(star
         assert "the deadline is" in (error.details() or "")
         assert int(dict(error.trailing_metadata() or ())["grpc-retry-pushback-ms"]) >= 1_000
         assert server.metric("dragoman_rejected_total", reason="deadline_unattainable") == 1
-        assert server.metric("dragoman_running_jobs") + server.metric("dragoman_queue_requests") <= 40
+        assert server.metric("dragoman_running_jobs") + server.metric("dragoman_queue_requests") <= 80
 
 
 async def test_client_with_one_text_does_not_wait_for_the_queue_of_another(start_server):
