@@ -59,13 +59,7 @@ async def score(translator: Translator, request: ScoreRequest, call: Call) -> Sc
 
 
 async def _score_admitted(translator: Translator, request: ScoreRequest, call: Call, permit: Permit) -> ScoreResult:
-    model = translator.catalogue.find(
-        model=request.model,
-        source_language=request.source_language,
-        target_language=request.target_language,
-        allowed=call.models,
-    )
-    call.use_model(model.info.name)
+    model = translator.find_model(request, call)
     require_scorer(model.info)
     if request.return_heads:
         _require_head_weights(model.info)

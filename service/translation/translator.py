@@ -23,6 +23,7 @@ from service.records import NO_OPTIONS, ModelInfo, Term, TextFormat, Translation
 from service.registry.catalogue import Catalogue, ServedModel, Work, WorkDone
 from service.registry.glossaries import Glossaries
 from service.registry.model_info import TextCodec, for_languages, search_params
+from service.scores import ScoreRequest
 from service.text.glossary import NO_TERMS, Glossary, check_terms
 from service.threads import in_loop, loop_in_thread
 from service.translation.account import Account
@@ -305,7 +306,7 @@ class Translator:
             message = f"target_prefixes are for plain text only, and format is {request.format.value}"
             raise InvalidInput(message, field="target_prefixes")
 
-    def find_model(self, request: TranslationRequest, call: Call) -> ServedModel:
+    def find_model(self, request: TranslationRequest | ScoreRequest, call: Call) -> ServedModel:
         """Return the model that serves this request now, noted in the call; raises as `resolve`."""
         model = self.catalogue.find(
             model=request.model,
