@@ -107,12 +107,13 @@ async def test_tokenising_a_megabyte_leaves_health_checks_quick(start_server, se
         DRAGOMAN_LIMITS__MAX_CHARACTERS="2000000",
         DRAGOMAN_LIMITS__MAX_MESSAGE_BYTES=str(16 << 20),
         DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="10000000",
+        DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS="100",  # each takes about 20
     )
     async with calling(server.address) as calls, calling(server.address) as checks:
         await checks.health.Check(CHECK)
         waits: list[float] = []
         for _ in range(2):
-            large = calls.translate("word " * 200_000)
+            large = calls.translate("word " * 200_000, timeout=100.0)
             while not large.done():
                 waits += await waits_of(partial(checks.health.Check, CHECK), 1)
                 await asyncio.sleep(0.005)
