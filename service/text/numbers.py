@@ -195,6 +195,8 @@ _PATTERNS = {
     ),
     "": re.compile(_REST.replace("HALVES", r"[aApP]\.?[mM]\b\.?")),
 }
+_DIGIT = re.compile(r"[\d¼-¾⅐-⅞⁰¹²³⁴-⁹]")  # one of these is in each number
+_MOST_BEFORE_DIGITS = 16  # "Septembers. 1"
 _CLOCK = re.compile(rf"(\d{{1,2}})(?:[:.](\d\d))?(?:[:.](\d\d))?{GAP}?([aApP])?\D*(\d\d)?")
 _SCALE = re.compile(  # "12 to 16 thousand": group 1 where another number comes first
     rf"({GAP}?(?:[-–]|to|or|and|bis|oder|und){GAP}?\d[\d.,]*+)?(?:{GAP}|-)?([^\W\d_]++)"
@@ -209,8 +211,14 @@ _PART_OF_DAY = re.compile(  # which half of the day an hour without more is in
 def numbers(text: str, language: str) -> list[Number]:
     """Return the numbers of a text that are written with digits, in order."""
     language = primary(language)
-    pattern = _PATTERNS.get(language, _PATTERNS[""])
-    return [_number(match, language) for match in pattern.finditer(text)]
+    pattern, found, place = _PATTERNS.get(language, _PATTERNS[""]), list[Number](), 0
+    while digit := _DIGIT.search(text, place):  # far cheaper than the pattern, and most sentences have none
+        match = pattern.search(text, max(place, digit.start() - _MOST_BEFORE_DIGITS))
+        if match is None:
+            break
+        found.append(_number(match, language))
+        place = match.end()
+    return found
 
 
 def _number(match: re.Match[str], language: str) -> Number:
