@@ -7,7 +7,7 @@ from service.documents.draft import Draft, Written
 from service.documents.markup_files import read_html
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Place, Said, Vocabulary
-from service.documents.xml_nodes import attributes
+from service.documents.xml_nodes import attributes_at
 from service.records import Translation
 
 _ROOT = re.compile(r"<html\b[^<>]*+>")
@@ -27,7 +27,7 @@ class _Page:
         self.text = text
         root = _ROOT.search(text)
         self._end = root.end() if root else 0
-        named = attributes(text, root.start(), root.end()) if root else {}
+        named = attributes_at(text, root.start(), root.end()) if root else {}
         self.languages = [
             Said("lang", one.value, Place(one.begin, one.end, fixed=one.value))
             for name, one in named.items()

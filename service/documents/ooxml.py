@@ -7,7 +7,7 @@ from service.documents.atoms import ALONE, Format
 from service.documents.inline_tags import escaped
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
-from service.documents.xml_nodes import Node, attributes
+from service.documents.xml_nodes import Node, attributes_at
 
 _PATHS = {
     "w": "wordprocessingml/{}main",
@@ -152,7 +152,7 @@ class OfficeReader(PartReader):
     def field_part(self, node: Node) -> str:
         """Return which part of a field an element in a run is, and what the field is."""
         if node.name == "w:fldChar":
-            named = attributes(self.text, node.begin, node.content)
+            named = attributes_at(self.text, node.begin, node.content)
             return next((one.value for name, one in named.items() if name.endswith("fldCharType")), "")
         return node.text if node.name == "w:instrText" else ""
 

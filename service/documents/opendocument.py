@@ -7,7 +7,7 @@ from service.documents.atoms import Format
 from service.documents.inline_tags import escaped
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
-from service.documents.xml_nodes import Node, Tag, attributes
+from service.documents.xml_nodes import Node, Tag, attributes_at
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
 _NAMESPACES = {
@@ -126,7 +126,7 @@ class OpenDocumentReader(PartReader):
         self._is_value = is_value
 
     def _attributes(self, begin: int, end: int) -> Mapping[str, str]:
-        return {name.rpartition(":")[2]: one.value for name, one in attributes(self.text, begin, end).items()}
+        return {name.rpartition(":")[2]: one.value for name, one in attributes_at(self.text, begin, end).items()}
 
     def is_translated(self, paragraph: Node) -> bool:
         """Whether a paragraph is neither the value of a cell, nor known by what it says, nor code."""

@@ -30,7 +30,7 @@ from service.documents.atoms import (
 )
 from service.documents.draft import Draft, Notice, Slot, Unit, Written, has_language, text_of
 from service.documents.inline_tags import Item, TagsLost, decode, encode, escaped
-from service.documents.xml_nodes import Node, Tag, attributes, node_of, pieces
+from service.documents.xml_nodes import Node, Tag, attributes_at, node_of, pieces
 from service.records import TextFormat, Translation, WarningKind
 from service.text.document import TagKind
 
@@ -141,7 +141,7 @@ class PartReader:
         named, languages = self._words.named.get(tag.name, ()), self._words.languages.get(tag.name, ())
         if not named and not languages:
             return
-        found = attributes(self.text, tag.begin, tag.end)
+        found = attributes_at(self.text, tag.begin, tag.end)
         language = next((one.value for name, one in found.items() if name.rpartition(":")[2] in languages), "")
         for name, attribute in found.items():
             local = name.rpartition(":")[2]

@@ -25,7 +25,7 @@ _NEW_SPEAKER = re.compile(  # a dash, or the marks of closed captions: ">>", of 
     r"(?:<[^>]*>|\{[^}]*\}|\s)*(?:[-\u2010\u2013\u2014]\s*(?:<[^>]*>)*[^\W\d]|(?:>|&gt;){2,}\s*\S)"
 )
 _BETWEEN_WORDS = frozenset({*STARTERS["en"], *STARTERS["de"]})  # a line with such a word at its end goes on
-_TAG = re.compile(r"<[^>]*>|\{[^}]*\}")
+_ANY_TAG = re.compile(r"<[^>]*>|\{[^}]*\}")
 _LISTED_FROM = 3  # lines; two are a list where they are short
 _SENTENCE_END = re.compile(r"[.!?…。\uff01\uff1f]\W*\Z")
 _SOUND = re.compile(r"[\[(\uff08].*[\])\uff09]\Z", re.DOTALL)
@@ -122,7 +122,7 @@ def _parts(source: str, lines: list[tuple[int, int]]) -> Iterator[tuple[list[tup
             speakers.append([])
         speakers[-1].append(line)
     for speaker in speakers:
-        if _is_list([_TAG.sub("", source[slice(*line)]).strip() for line in speaker]):
+        if _is_list([_ANY_TAG.sub("", source[slice(*line)]).strip() for line in speaker]):
             yield from (([line], True) for line in speaker)
         else:
             yield speaker, False

@@ -63,7 +63,7 @@ def pieces(text: str, namespaces: Mapping[str, str]) -> Iterator[Piece]:
                 yield match["cdata"]
             continue
         if not match["end"] and "xmlns" in match[0]:
-            for name, attribute in attributes(text, match.start(), match.end()).items():
+            for name, attribute in attributes_at(text, match.start(), match.end()).items():
                 if name.startswith("xmlns"):
                     prefixes[name[len("xmlns:") :]] = namespaces.get(attribute.value, "?")
             names.clear()
@@ -78,7 +78,7 @@ def pieces(text: str, namespaces: Mapping[str, str]) -> Iterator[Piece]:
         depth -= bool(match["empty"])
 
 
-def attributes(text: str, begin: int, end: int) -> dict[str, Attribute]:
+def attributes_at(text: str, begin: int, end: int) -> dict[str, Attribute]:
     """Return the attributes of the start tag there, by their names as they are written."""
     found: dict[str, Attribute] = {}
     for match in _ATTRIBUTE.finditer(text, begin, end):

@@ -21,14 +21,13 @@ from service.call import Call, Caller, Identity
 from service.calls.book import REQUEST_ID_KEY, WARNINGS_KEY, CallBook
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
 from service.grpc.status import Metadata, WireStatus, to_wire
-from service.grpc.wire import Malformed
+from service.grpc.wire import Handler, Malformed
 from service.telemetry.families import OTHER
 
 _STREAMS_RETRY_AFTER_S = 10.0
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
 
 

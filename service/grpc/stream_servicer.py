@@ -25,7 +25,7 @@ from service.translation.routing import Router
 from service.translation.stream import StreamBuffer, StreamTranslator
 
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
-METHOD = f"{SERVICE_NAME}/TranslateStream"
+TRANSLATE_STREAM = f"{SERVICE_NAME}/TranslateStream"
 
 Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
 
@@ -133,6 +133,6 @@ async def _translate(texts: StreamTranslator, metrics: Metrics, text: str) -> Tr
     return result
 
 
-def handlers(servicer: StreamServicer) -> dict[str, Handler]:
+def stream_handlers(servicer: StreamServicer) -> dict[str, Handler]:
     """Return the handler of the method, by its full name."""
-    return {METHOD: stream(servicer.translate_stream, pb.TranslateStreamRequest)}
+    return {TRANSLATE_STREAM: stream(servicer.translate_stream, pb.TranslateStreamRequest)}

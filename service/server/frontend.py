@@ -127,7 +127,7 @@ class Frontend:
         limits = self._config.limits
         methods = {
             **servicer.handlers(TranslationServicer(self._router)),
-            **stream_servicer.handlers(self._streams),
+            **stream_servicer.stream_handlers(self._streams),
             **google_servicer.handlers(GoogleServicer(self._router)),
             **open_inference_servicer.handlers(OpenInferenceServicer(self._router)),
             **health.handlers(self._health),
@@ -138,7 +138,7 @@ class Frontend:
             self._book,
             max_request_seconds=limits.max_request_seconds,
             max_watches=limits.max_watches,
-            own_limits={stream_servicer.METHOD: limits.max_stream_seconds, **health.OWN_LIMITS},
+            own_limits={stream_servicer.TRANSLATE_STREAM: limits.max_stream_seconds, **health.OWN_LIMITS},
             refuse=self._translator.refusal,
             refusable=frozenset(
                 {servicer.TRANSLATE, servicer.SCORE, google_servicer.TRANSLATE, open_inference_servicer.INFER}

@@ -148,7 +148,7 @@ def counted_methods() -> tuple[str, ...]:
     return (
         servicer.TRANSLATE,
         servicer.SCORE,
-        stream_servicer.METHOD,
+        stream_servicer.TRANSLATE_STREAM,
         google_servicer.TRANSLATE,
         open_inference_servicer.INFER,
         *http.METHODS,

@@ -17,7 +17,7 @@ _JOINED = rf"{_FIELD}(?:[./:-]{_FIELD})++"
 _TWICE = "(?:yy|YY|JJ|AA|MM|dd|DD|TT|HH|hh|mm|ss)"  # one of these is there: "d.h." is no date
 _ENDS = r"(?![\w/:@-]|\.\w)"  # nor does it begin an address
 # What stands in sentences: fields that signs join, those of fixed width, and the long form with a month in words.
-IN_SENTENCES = (
+DATES_IN_SENTENCES = (
     rf"(?<![\w.])(?=[A-Za-z./:-]{{0,14}}?{_TWICE}){_JOINED}(?:(?:,? |T|'T'|_){_JOINED}{_ENDS})?+"
     r"(?: (?:a|tt|TT)(?=[)\"'”“,;]|\.(?!\w)|\s*+\Z))?+"
     rf"{_ENDS}|(?<!\w)(?:yyyyMMdd|YYYYMMDD|JJJJMMTT)(?:'?[T_-]?'?HHmm(?:ss)?+)?+(?![\w@])"
@@ -25,7 +25,7 @@ IN_SENTENCES = (
     rf"(?:,? {_JOINED}{_ENDS})?+(?![\w@])"
 )
 # Words with which such a pattern may begin.
-BEGINS = r"(?:M{2,4}+|E{3,4}+|[dD]{1,4}+(?=[.,]?+ M|-[mM])|[yY]{2,4}+(?=-[mM]))(?![^\W_])"
+DATE_BEGINS = r"(?:M{2,4}+|E{3,4}+|[dD]{1,4}+(?=[.,]?+ M|-[mM])|[yY]{2,4}+(?=-[mM]))(?![^\W_])"
 
 _LONGEST = 60  # characters
 _SHAPE = re.compile(r"(?:'[^'\n]*+'|\[[^\]\n]*+\]|jS(?![a-zA-Z])|([A-Za-z])\1{0,4}+(?![a-yA-Y])|[^\w'\[])+")

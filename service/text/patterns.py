@@ -6,7 +6,7 @@ kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "1,200", "Mr.Smith") is language
 
 import re
 
-from service.text import date_patterns
+from service.text.date_patterns import DATE_BEGINS, DATES_IN_SENTENCES
 
 # Scripts without spaces between words.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -60,7 +60,7 @@ _NUMBER_BEGINS, _NUMBER_ENDS = r"(?<!\w)(?<!\d[.,:/-])", r"(?!\w|[.,:/-]\d)"
 
 # Where several kinds fit at a place, the first one here is taken.
 KINDS = {
-    "dates": date_patterns.IN_SENTENCES,
+    "dates": DATES_IN_SENTENCES,
     "keys": (  # Ctrl+C, Alt-F4, ⌘S
         rf"(?<![\w+-])(?i:(?:{_HELD})(?:(?:\+| \+ ){_KEY})++(?:\+[-+=](?!\w))?+)"
         rf"|(?<![\w+-])(?:(?:{_HELD})-)++(?:F\d{{1,2}}|Tab|Enter|Space|Del|Entf|Home|End|Up|Down|Left|Right|[A-Za-z0-9])"
@@ -212,7 +212,7 @@ KINDS = {
 # Words that begin nothing of that kind are passed over together.
 _AMOUNT = r"(?!0\d)\d{1,5}+(?!\d)(?:,\d++)*+(?:\.\d{1,3}+(?!\.?\d))?+(?![- \u00a0\u202f]\d)"
 _BEGINS = (
-    rf"(?!{date_patterns.BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}))"
+    rf"(?!{DATE_BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}))"
 )
 _WORD = rf"(?:[A-Z]?[^\W\d_A-Z]{{1,99}}+(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
 _PLAIN = rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"

@@ -20,7 +20,7 @@ from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
 from service.grpc import stream_servicer
 from service.grpc.call_handlers import CallHandlers
-from service.grpc.stream_servicer import METHOD, StreamServicer
+from service.grpc.stream_servicer import TRANSLATE_STREAM, StreamServicer
 from service.queue.admission import Permit
 from service.records import ModelInfo
 from service.registry.catalogue import Catalogue, Lease, OnRoom, ServedModel, Work, WorkDone
@@ -119,11 +119,11 @@ class Harness:
         self.ended: list[Call] = []
         self.servicer = StreamServicer(self.router, self.scheduler, self.metrics)
         handlers = CallHandlers(
-            stream_servicer.handlers(self.servicer),
+            stream_servicer.stream_handlers(self.servicer),
             CallBook(self.metrics, observers=[self.ended.append]),
             max_request_seconds=60.0,
             max_watches=limits.max_watches,
-            own_limits={METHOD: limits.max_stream_seconds},
+            own_limits={TRANSLATE_STREAM: limits.max_stream_seconds},
         )
         self.server = grpc.aio.server(handlers=[handlers])
         self.port = self.server.add_insecure_port("127.0.0.1:0")
