@@ -30,8 +30,8 @@ from model.evaluate import score_translations
 from model.recipe import Languages
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.wire import Job, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 
 SET = "multi30k-tok/test_2016_flickr.lc.norm.tok"

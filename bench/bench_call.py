@@ -66,18 +66,18 @@ FULL = {
     "ECHO_STEP_S": "1",
 }
 PARTS = (  # beginnings of files below the repository or site-packages, and what they are
-    ("service/grpc/call_handlers", "what every call goes through"),
-    ("service/calls/authentication", "who calls"),
-    ("service/grpc/status", "status and trailers"),
-    ("service/grpc", "messages"),
+    ("service/api/grpc/call_handlers", "what every call goes through"),
+    ("service/api/authentication", "who calls"),
+    ("service/api/grpc/status", "status and trailers"),
+    ("service/api/grpc", "messages"),
     ("google/", "messages"),
     ("service/call", "records"),
     ("service/records", "records"),
-    ("service/translation", "pipeline"),
-    ("service/registry", "pipeline"),
+    ("service/translate", "pipeline"),
+    ("service/models", "pipeline"),
     ("model/", "tokenizer"),
     ("sentencepiece", "tokenizer"),
-    ("service/queue", "admission and queue"),
+    ("service/scheduler", "admission and queue"),
     ("service/engine", "engines' frames"),
     ("service/telemetry", "metrics and logs"),
     ("prometheus_client", "metrics and logs"),
@@ -235,9 +235,9 @@ def _run_profiled(result: Path) -> None:
 def _run_without_engine() -> None:
     """Serve with every text answered by itself, in the place of queue and engine."""
     from service.cli.app import app
-    from service.engine.job import FinishReason, Hypothesis, JobResult
-    from service.registry.catalogue import Settled, Work, WorkDone
-    from service.registry.host import ModelHost
+    from service.engine.wire import FinishReason, Hypothesis, JobResult
+    from service.models.catalogue import Settled, Work, WorkDone
+    from service.models.loaded import ModelHost
 
     async def answer(self: object, work: Work, call: Any, permit: Any, on_room: Any = None) -> WorkDone:
         permit.take_tokens(sum(map(len, work.sources)))

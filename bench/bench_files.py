@@ -33,7 +33,7 @@ from tests.fakes.packages import parts_of, word
 from tests.fakes.server_process import start
 
 CHARACTERS = 2_000  # of a page
-RUNNER = "service.engine.process:create_runner"
+RUNNER = "service.engine.worker:create_runner"
 SHORT = [sentence for sentence in own_sentences(400, seed=7) if len(sentence) < 60]
 
 

@@ -38,11 +38,9 @@ from service.engine.cpu.session import open_session
 from service.engine.cuda import cudart
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import CudaRunner, graph_paths
-from service.engine.job import Hypothesis, Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
-from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
-from service.engine.spec import EngineSpec
+from service.engine.wire import GPU_BUDGETS, EngineSpec, Hypothesis, Job, JobResult, SchedulerConfig, SearchParams
 from service.threads import available_threads
 from tests.fakes.own_text import own_sentences
 

@@ -34,17 +34,16 @@ from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.call import Caller
 from service.engine.beam import Candidates
-from service.engine.cpu.cache import CpuCache
+from service.engine.cpu.kv_cache import CpuCache
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, JobResult, SearchParams, StepStats
+from service.engine.logits import Edits
 from service.engine.loop import EngineLoop
-from service.engine.process import return_freed_memory
 from service.engine.runner import Floats, Ints
-from service.engine.scheduler import SchedulerConfig
-from service.engine.steering import Edits
-from service.queue.fair_queue import Entry
-from service.queue.job_queue import EngineLoad, JobQueue
+from service.engine.wire import Job, JobResult, SchedulerConfig, SearchParams, StepStats
+from service.engine.worker import return_freed_memory
 from service.records import Priority
+from service.scheduler.fair_queue import Entry
+from service.scheduler.job_queue import EngineLoad, JobQueue
 from tests.fakes.own_text import own_sentences
 
 USUAL_STEPS = tuple(12 + 7 * number % 25 for number in range(25))  # 12 to 36 in no order: 24 on average

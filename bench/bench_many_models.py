@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import machine
 from model.bundle import default_bundle_dir
 from service.client import AsyncClient
-from service.engine.process import create_runner
+from service.engine.worker import create_runner
 from service.errors import DragomanError
 from tests.conftest import ENGLISH
 from tests.fakes.server_process import ServerProcess, start

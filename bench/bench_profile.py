@@ -27,9 +27,8 @@ from model.tokenizer import Tokenizer
 from service.engine.cpu import session
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import session_options
-from service.engine.job import Job, SearchParams, StepStats
 from service.engine.loop import EngineLoop
-from service.engine.scheduler import SchedulerConfig
+from service.engine.wire import Job, SchedulerConfig, SearchParams, StepStats
 from tests.fakes.own_text import own_sentences
 
 Sources = Sequence[Sequence[int]]

@@ -42,8 +42,7 @@ from bench.race.regimes import Clock, Contestant, Stream, closed, one_at_a_time,
 from bench.race.text import RaceText, Sentence, batches, load_text
 from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer
-from service.engine.job import SearchParams
-from service.engine.spec import Runtime
+from service.engine.wire import Runtime, SearchParams
 from service.threads import available_threads
 from tests.parity.ctranslate2_model import pieces
 

@@ -25,8 +25,8 @@ from bench import machine
 from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, JobResult, SearchParams, StepStats
 from service.engine.loop import EngineLoop
+from service.engine.wire import Job, JobResult, SearchParams, StepStats
 from tests.fakes.engine_runs import run
 from tests.fakes.own_text import own_sentences
 

@@ -43,8 +43,7 @@ from export.importers.marian import read_marian
 from model.bundle import Bundle, default_bundle_dir
 from model.pieces import load_processor
 from model.tokenizer import load_tokenizer
-from service.engine.job import SearchParams
-from service.engine.spec import EngineSpec
+from service.engine.wire import EngineSpec, SearchParams
 from tests.fakes.own_text import own_sentences
 from tests.parity.ctranslate2_model import numbered, write_ctranslate2_model
 

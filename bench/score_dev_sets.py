@@ -21,7 +21,7 @@ from model.bundle import Bundle, default_bundle_dir
 from model.corpus import read_dev_set
 from model.evaluate import score_translations
 from model.recipe import Languages
-from service.engine.spec import Runtime
+from service.engine.wire import Runtime
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 

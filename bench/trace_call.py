@@ -102,7 +102,7 @@ def traced(scratch: Path, *, by_http: bool) -> dict[str, tuple[list[str], list[s
         scratch,
         PYTHONPATH=path,
         DRAGOMAN_ENGINE__NUM_ENGINES="1",
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.worker:create_runner",
         DRAGOMAN_LIMITS__TRANSLATION_CACHE_MB="0",
     )
     try:

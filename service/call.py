@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from service.engine.job import JobResult
+from service.engine.wire import JobResult
 from service.errors import PermissionDenied
 from service.records import Priority, WarningKind
 

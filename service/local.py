@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from model.bundle import Bundle
 from service.config import LimitsConfig
-from service.engine.job import FailureKind, Job, JobResult, Outcome
-from service.engine.spec import Runtime
+from service.engine.wire import FailureKind, Job, JobResult, Outcome, Runtime
 from service.errors import InternalError
+from service.models.check import load_tokenizer
+from service.models.info import TextCodec, describe, for_languages, index_of, search_params
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
-from service.registry.bundle_check import load_tokenizer
-from service.registry.model_info import TextCodec, describe, for_languages, index_of, search_params
 from service.text.glossary import Glossary
 from service.threads import available_threads, loop_in_thread
-from service.translation.raw import Settings, settings_of
-from service.translation.search import Reply, Searches, Task, all_of
-from service.translation.texts import translate_text
+from service.translate.raw import Settings, settings_of
+from service.translate.search import Reply, Searches, Task, all_of
+from service.translate.texts import translate_text
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop

@@ -12,7 +12,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from model.languages import Language
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.errors import DragomanError
 
 

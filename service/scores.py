@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.engine.job import HeadWeights
+from service.engine.wire import HeadWeights
 from service.errors import DragomanError
 from service.records import Link, Priority
 

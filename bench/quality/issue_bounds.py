@@ -27,7 +27,7 @@ from model.bundle import PRETRAINED_DIR
 from model.corpus import Pair, read_dev_set
 from model.recipe import Languages
 from model.tokenizer import Tokenizer
-from service.engine.job import Job, JobResult, SearchParams
+from service.engine.wire import Job, JobResult, SearchParams
 from service.local import LocalTranslator
 from service.records import WarningKind
 from service.text import quality

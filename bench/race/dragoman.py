@@ -20,23 +20,25 @@ from bench.race.regimes import Finished
 from bench.race.text import Sentence
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION
-from service.engine.job import (
+from service.engine.loop import EngineLoop
+from service.engine.wire import (
     FRAME_HEADER_BYTES,
+    GPU_BUDGETS,
+    EngineSpec,
     Job,
     JobResult,
     Outcome,
     Ready,
     Report,
+    Runtime,
+    SchedulerConfig,
     SearchParams,
     frame_length,
     from_payload,
     to_frame,
 )
-from service.engine.loop import EngineLoop
-from service.engine.process import command_line, create_runner, environment
-from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
-from service.engine.spec import EngineSpec, Runtime
-from service.engines.packed_weights import PackedWeights
+from service.engine.worker import command_line, create_runner, environment
+from service.scheduler.packed_weights import PackedWeights
 
 ROWS, STREAM_ROWS, GPU_ROWS = (32, 64, 128, 256), (16, 32, 64, 128), (256, 512, 1_024, 2_048)
 QUIET_S = 3_600.0  # between signs of life: an idle engine must not wake up while the other side is timed

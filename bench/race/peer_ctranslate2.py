@@ -18,7 +18,7 @@ import ctranslate2
 
 from bench.race.regimes import Finished
 from bench.race.text import Sentence
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 
 # precision -> what CTranslate2 has for it
 COMPUTE_TYPES = {"int8": ("int8", "int8_float32"), "fp32": ("float32",), "fp16": ("float16",)}

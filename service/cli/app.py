@@ -19,8 +19,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from service.cli.reporting import reported
-from service.cli.streams import settle
+from service.cli.output import reported, settle
 
 # gRPC itself writes a line about each connection that begins wrongly, as many as anybody makes.  It reads this when it
 # is imported.

@@ -11,12 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from model.files import kind_of
-from service.bulk.formats import BulkPart
-from service.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of
-from service.bulk.ray_engine import translate_on_ray
-from service.bulk.run import MAX_OUTAGE_S, translate_parts
-from service.bulk.workers import BundleWorker, ServerWorker
 from service.cli.options import (
+    BEAM,
     BundleDir,
     Connection,
     FromLanguage,
@@ -31,11 +27,15 @@ from service.cli.options import (
     server_address,
     with_record,
 )
-from service.cli.reporting import EXIT_SOME_FAILED
-from service.cli.search_options import BEAM
+from service.cli.output import EXIT_SOME_FAILED
+from service.models.info import index_of, search_params
 from service.ranges import OUTAGE, PROCESSES, RECORDS
 from service.records import TranslateOptions
-from service.registry.model_info import index_of, search_params
+from service.tools.bulk.formats import BulkPart
+from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of
+from service.tools.bulk.ray_engine import translate_on_ray
+from service.tools.bulk.run import MAX_OUTAGE_S, translate_parts
+from service.tools.bulk.workers import BundleWorker, ServerWorker
 
 ENGINES = ("local", "ray")
 # Of the search: what a run notes, so that it goes on with the same.

@@ -17,18 +17,18 @@ import typer
 
 from service.addresses import Address, ListenError
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples, ranged
-from service.cli.reporting import EXIT_SOME_FAILED
+from service.cli.output import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
 from service.engine.cpu.native.choice import library_problem
 from service.engine.cpu.native.library import instruction_set
 from service.engine.cuda.device import probe
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.errors import DragomanError
 from service.extras import how_to_install
+from service.models.repository import BundleCandidate, BundleSource, bundle_source
 from service.ranges import ANY_PORT
 from service.records import TranslateOptions
-from service.registry.repository import BundleCandidate, BundleSource, bundle_source
 from service.threads import affine_cpus, available_threads, cpu_quota
 
 _MIN_OPEN_FILES = 1_024
@@ -230,7 +230,7 @@ def check_port(subject: str, host: str, port: int) -> Finding:
 def check_bundle(candidate: BundleCandidate) -> Finding:
     """Check every file of the model against its manifest, and its name against its directory."""
     from model.bundle import Bundle
-    from service.registry.bundle_check import check_identity
+    from service.models.check import check_identity
 
     bundle = Bundle.load(candidate.directory)
     check_identity(bundle, candidate)

@@ -12,12 +12,11 @@ from typing import TypeAlias
 import typer
 
 from model.files import require_writable, write_whole
-from service.documents.draft import FileDraft, Unit
+from service.documents.draft import FileDraft, Line, Unit, place_of, report_of
 from service.documents.formats import DocumentFormat, format_of, read_file
-from service.documents.report import Line, place_of, report_of
 from service.errors import DragomanError, InvalidInput, NotFound
+from service.models.info import index_of
 from service.records import ModelInfo, Translation
-from service.registry.model_info import index_of
 
 AUTO = "auto"  # the format that the suffix says
 _NUM_FAILURES_SHOWN = 10

@@ -6,7 +6,7 @@ Imports little: it runs every few seconds.
 from typing import Annotated, Any
 
 from service.cli.options import Connection, Server, examples, ranged, server_address, with_connection
-from service.cli.reporting import EXIT_SOME_FAILED, fail
+from service.cli.output import EXIT_SOME_FAILED, fail
 from service.ranges import SECONDS
 
 EPILOG = examples("dragoman health", "dragoman health --server translate.example:50051")

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from model.files import kind_of, write_whole
-from service.calls.api_keys import KeyEntry, digest_of, generate_key, parse_keys
+from service.api.api_keys import KeyEntry, digest_of, generate_key, parse_keys
 from service.cli.options import examples, ranged, text_in
-from service.cli.reporting import reported
+from service.cli.output import reported
 from service.ranges import QUEUED_TOKENS, WEIGHT
 
 app = typer.Typer(

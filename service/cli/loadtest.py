@@ -17,8 +17,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from service.api.grpc.codec import encode_request
 from service.cli.lines import from_bytes
 from service.cli.options import (
+    BEAM,
     READY_WITHIN_S,
     Connection,
     FromLanguage,
@@ -30,13 +32,13 @@ from service.cli.options import (
     server_address,
     with_record,
 )
-from service.cli.search_options import BEAM
 from service.client.channel import RetryPolicy, credentials
 from service.errors import Unavailable
-from service.grpc.codec import encode_request
-from service.loadtest.records import OK, Summary, summarize
-from service.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
-from service.loadtest.run import (
+from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
+from service.records import Priority, TranslateOptions, TranslationRequest
+from service.tools.loadtest.records import ARRIVALS, OK, Summary, summarize
+from service.tools.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
+from service.tools.loadtest.run import (
     LoadConfig,
     OnProgress,
     SendProgress,
@@ -45,10 +47,7 @@ from service.loadtest.run import (
     run_closed,
     run_stage,
 )
-from service.loadtest.schedule import ARRIVALS
-from service.loadtest.search import highest_rate
-from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
-from service.records import Priority, TranslateOptions, TranslationRequest
+from service.tools.loadtest.search import highest_rate
 
 _SEND_DELAY_LIMIT_MS = 20.0
 _CPU_LIMIT = 0.8  # of a CPU for each worker

@@ -28,13 +28,13 @@ from service.cli.options import (
     wait_for,
     with_connection,
 )
-from service.cli.reporting import EXIT_USAGE, reported
+from service.cli.output import EXIT_USAGE, reported
 from service.client import Client
 from service.config import EngineConfig, ServerConfig, TelemetryConfig
 from service.errors import FailedPrecondition
+from service.models.info import describe
 from service.parent_process import bound
 from service.records import ModelInfo
-from service.registry.model_info import describe
 
 app = typer.Typer(name="models", invoke_without_command=True, rich_markup_mode=None)
 

@@ -17,8 +17,8 @@ from rich.table import Table
 from model.files import require_writable, write_whole
 from service.cli.options import AsJson, examples, ranged, text_in
 from service.extras import how_to_install
-from service.loadtest.plan import Measured, read
 from service.ranges import MILLISECONDS, RATE, REPLICAS
+from service.tools.loadtest.plan import Measured, read
 
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
 _BUSY = 0.85  # of the capacity; beyond, a few more texts mean a long queue

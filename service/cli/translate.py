@@ -14,12 +14,14 @@ import typer
 from service.cli.document import AUTO, document_of
 from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
 from service.cli.options import (
+    MODEL_DEFAULTS,
     READY_WITHIN_S,
     BundleDir,
     Connection,
     FromLanguage,
     Model,
     Precision,
+    SearchOptions,
     Server,
     ToLanguage,
     Wait,
@@ -30,10 +32,9 @@ from service.cli.options import (
     server_address,
     wait_for,
     with_connection,
+    with_search,
 )
-from service.cli.reporting import EXIT_SOME_FAILED
-from service.cli.search_options import MODEL_DEFAULTS, SearchOptions, with_search
-from service.cli.streams import standard_input
+from service.cli.output import EXIT_SOME_FAILED, standard_input
 from service.client import Client
 from service.documents.formats import DocumentFormat
 from service.errors import DragomanError, InvalidInput

@@ -28,13 +28,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.client.channel import DEFAULT_ADDRESS, ClientConfig, call_metadata, open_aio_channel
-from service.client.failures import closed_is_unavailable, connection_failure, domain_error, wait_until_ready
-from service.client.stream import StreamCall, TaskReader, ThreadReader
-from service.client.target import proxy_on_the_way
-from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
-from service.errors import DeadlineExceeded
-from service.grpc.codec import (
+from service.api.grpc.codec import (
     check_encodable,
     decode_detected,
     decode_models,
@@ -42,7 +36,12 @@ from service.grpc.codec import (
     encode_request,
     encode_settings,
 )
-from service.grpc.score_codec import decode_scores, encode_score_request
+from service.api.grpc.score_codec import decode_scores, encode_score_request
+from service.client.channel import DEFAULT_ADDRESS, ClientConfig, call_metadata, open_aio_channel, proxy_on_the_way
+from service.client.failures import closed_is_unavailable, connection_failure, domain_error, wait_until_ready
+from service.client.stream import StreamCall, TaskReader, ThreadReader
+from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
+from service.errors import DeadlineExceeded
 from service.ranges import SECONDS, WAIT
 from service.records import (
     DetectedLanguage,

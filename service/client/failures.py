@@ -1,6 +1,6 @@
 """What gRPC reports, as errors of `service.errors`; why there is no connection; waiting until a server serves.
 
-The statuses themselves are read in `service.grpc.status`.
+The statuses themselves are read in `service.api.grpc.status`.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
+from service.api.grpc.status import to_error
 from service.errors import DeadlineExceeded, DragomanError, Unavailable
-from service.grpc.status import to_error
 
 CLOSED = "the client was closed before the answer came"
 

@@ -16,10 +16,10 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
+from service.api.grpc.codec import decode_translation, encode_stream_texts
 from service.client.failures import domain_error, times_cancelled
 from service.client.texts import Unanswered, checked, checked_async, too_late
 from service.errors import DragomanError, InternalError, Unavailable
-from service.grpc.codec import decode_translation, encode_stream_texts
 from service.records import Translation
 
 # What grpc.aio makes of the status when a write is the first to notice that the call has ended.

@@ -8,9 +8,9 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from service.api.grpc.codec import check_encodable
 from service.client.channel import Backoff, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, TooLong, Unavailable
-from service.grpc.codec import check_encodable
 from service.records import Translation
 
 # Of several texts in one message; 1 MiB at most in UTF-8, and servers accept messages of 4 MiB by default.

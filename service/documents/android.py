@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from service.documents.draft import Draft, has_language
 from service.documents.messages import Message, draft_of_messages
-from service.documents.xml_tree import Element
+from service.documents.xml import Element
 from service.records import TextFormat
 
 _CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)

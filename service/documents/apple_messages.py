@@ -6,7 +6,7 @@ from html import unescape
 from service.documents.draft import Draft, has_language
 from service.documents.inline_tags import escaped
 from service.documents.messages import Message, draft_of_messages
-from service.documents.xml_tree import read_elements
+from service.documents.xml import read_elements
 
 _ENTRY = re.compile(
     r"""\s*+(?:/\*.*?\*/|//[^\n]*+|(?:"(?:[^"\\]|\\.)*+"|[\w.$-]++)\s*+=\s*+"(?P<value>(?:[^"\\]|\\.)*+)"\s*+;)|\s++\Z""",

@@ -7,7 +7,7 @@ from service.documents.draft import Draft, Written
 from service.documents.markup_files import read_html
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Place, Said, Vocabulary
-from service.documents.xml_nodes import attributes_at
+from service.documents.xml import attributes_at
 from service.records import Translation
 
 _ROOT = re.compile(r"<html\b[^<>]*+>")

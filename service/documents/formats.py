@@ -16,8 +16,7 @@ from service.documents import (
     subtitles,
     xliff,
 )
-from service.documents.draft import Draft, FileDraft, Unit
-from service.documents.report import Line, report_of
+from service.documents.draft import Draft, FileDraft, Line, Unit, report_of
 from service.extras import how_to_install
 from service.records import Translation
 

@@ -8,7 +8,7 @@ from unicodedata import category
 
 from service.documents import android
 from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
-from service.documents.xml_tree import Element, read_elements
+from service.documents.xml import Element, read_elements
 from service.records import TextFormat, Translation
 from service.text.lexer import HTML, Elements, TokenKind, lex
 

@@ -3,11 +3,10 @@
 import re
 from html import unescape
 
-from service.documents.atoms import ALONE, Format
-from service.documents.inline_tags import escaped
+from service.documents.inline_tags import ALONE, Format, escaped
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
-from service.documents.xml_nodes import Node, attributes_at
+from service.documents.xml import Node, attributes_at
 
 _PATHS = {
     "w": "wordprocessingml/{}main",

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Mapping
 
-from service.documents.atoms import Format
-from service.documents.inline_tags import escaped
+from service.documents.inline_tags import Format, escaped
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
-from service.documents.xml_nodes import Node, Tag, attributes_at
+from service.documents.xml import Node, Tag, attributes_at
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
 _NAMESPACES = {

@@ -13,24 +13,28 @@ from dataclasses import dataclass, field
 from html import unescape
 from typing import NamedTuple, Self
 
-from service.documents.atoms import (
+from service.documents.draft import Draft, Notice, Slot, Unit, Written, has_language, text_of
+from service.documents.inline_tags import (
     ALONE,
     Atom,
     Container,
     Format,
+    Item,
     Point,
     Source,
+    TagsLost,
     Text,
     add,
+    decode,
+    encode,
+    escaped,
     main_format,
     marked,
     source_of,
     texts_in,
     without_frame,
 )
-from service.documents.draft import Draft, Notice, Slot, Unit, Written, has_language, text_of
-from service.documents.inline_tags import Item, TagsLost, decode, encode, escaped
-from service.documents.xml_nodes import Node, Tag, attributes_at, node_of, pieces
+from service.documents.xml import Node, Tag, attributes_at, node_of, pieces
 from service.records import TextFormat, Translation, WarningKind
 from service.text.document import TagKind
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
-from service.documents.xml_tree import Element, read_elements
+from service.documents.xml import Element, read_elements
 from service.records import TextFormat, Translation, WarningKind
 
 _TO_DO = ("new", "needs-translation", "initial")  # states of targets that are written over

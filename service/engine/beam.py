@@ -8,7 +8,7 @@ A model's `StopRule` says when a sentence ends (`model/search.py` has their sour
 
 Chosen tokens are written once and never moved: a hypothesis is a walk back along the parents.
 
-Options that change logits or candidates are the matter of `steering.py`; sentences without them never meet it.
+Options that change logits or candidates are the matter of `logits.py`; sentences without them never meet it.
 
 Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at random), T decoder inputs
 (the one that starts included).
@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from model.config import USUAL_PROFILE, DecodingProfile, StopRule
-from service.engine.job import FinishReason, Hypothesis, SearchParams
-from service.engine.steering import Edits, Steering, edits_of, is_steered
+from service.engine.logits import Edits, Steering, edits_of, is_steered
+from service.engine.wire import FinishReason, Hypothesis, SearchParams
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -15,10 +15,10 @@ from typing import Any
 
 from model.bundle import BundleError
 from service.engine.beam import BeamSearch, may_repeat, num_candidates
-from service.engine.job import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, StepStats
 from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner
-from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
+from service.engine.scheduler import Drop, Plan, Scheduler
 from service.engine.scoring import scored_hypothesis, scorer_batches
+from service.engine.wire import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, SchedulerConfig, StepStats
 
 # Steps of plain sentences that the runner may take by itself: so long at most do new sentences and cancellations wait.
 _AHEAD_S = 0.002

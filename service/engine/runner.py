@@ -14,9 +14,8 @@ import numpy.typing as npt
 from model.bundle import Bundle, BundleError
 from model.config import DecodingProfile, ModelConfig
 from service.engine.beam import Beams, Candidates
-from service.engine.job import Forced, HeadWeights
-from service.engine.scheduler import SchedulerConfig
-from service.engine.steering import Edits
+from service.engine.logits import Edits
+from service.engine.wire import Forced, HeadWeights, SchedulerConfig
 
 if TYPE_CHECKING:
     import onnxruntime as ort

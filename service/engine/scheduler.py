@@ -7,43 +7,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
-from service.engine.job import FailureKind, Job
+from service.engine.wire import BUDGETS, FailureKind, Job, SchedulerConfig
 
-_BUDGETS = ("max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens", "encoder_run_tokens")
 # Without an error of memory, after which budgets that were halved are doubled; twice as long each time that this was
 # too much, so that where memory has become less for good, few batches fail for finding out.
 _GROW_AFTER_S = 60.0
 _MAX_GROW_AFTER_S = 3_600.0
 _ENDED_DEADLINES = 64  # of jobs that have ended, kept beside as many as there are jobs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerConfig:
-    """Budgets of the running batch.  A single job over a budget still runs, alone."""
-
-    max_rows: int = 128  # live hypotheses
-    max_source_tokens: int = 16_384  # of running sentences, each counted with its `Job.source_width`
-    max_encode_tokens: int = (
-        2_048  # the same, and what is scored, of what starts at once: running sentences wait for it
-    )
-    max_ahead_tokens: int = 512  # of sentences that are encoded before there is room for them, padding included
-    encoder_run_tokens: int = 192  # of one run, padding included; on a CPU, more gain nothing, and the batch waits
-
-    def __post_init__(self) -> None:
-        for name in _BUDGETS:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, at least 1 is needed")
-
-
-# Where nothing else is said.  A GPU's step costs launches more than rows, so rows come by the thousand; measure them
-# with bench/bench_gpu.py.
-GPU_BUDGETS = SchedulerConfig(
-    max_rows=1_024,
-    max_source_tokens=65_536,
-    max_encode_tokens=32_768,
-    max_ahead_tokens=8_192,
-    encoder_run_tokens=16_384,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +76,7 @@ class Scheduler:
 
     def halve(self, now: float) -> None:
         """Halve the budgets because memory was short; they grow again after a while without a shortage."""
-        halves = {name: max(1, getattr(self.config, name) // 2) for name in _BUDGETS}
+        halves = {name: max(1, getattr(self.config, name) // 2) for name in BUDGETS}
         self.config = replace(self.config, **halves)
         if self._has_grown:
             self._grow_after_s = min(2 * self._grow_after_s, _MAX_GROW_AFTER_S)
@@ -137,7 +107,7 @@ class Scheduler:
         if self.config == self._given:  # it was enough all that time
             self._resized_at, self._has_grown, self._grow_after_s = None, False, _GROW_AFTER_S
             return
-        doubles = {name: min(getattr(self._given, name), 2 * getattr(self.config, name)) for name in _BUDGETS}
+        doubles = {name: min(getattr(self._given, name), 2 * getattr(self.config, name)) for name in BUDGETS}
         self.config = replace(self.config, **doubles)
         self._resized_at, self._has_grown = now, True
 

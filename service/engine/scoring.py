@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
-from service.engine.job import FinishReason, Forced, Hypothesis, Job
+from service.engine.wire import FinishReason, Forced, Hypothesis, Job
 
 MULTIPLE = 16  # that both sides are padded to, end-of-sentence included
 

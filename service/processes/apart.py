@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
-from service.engine.process import environment
+from service.engine.worker import environment
 from service.errors import Unavailable
 from service.parent_process import become_child
 

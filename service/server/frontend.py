@@ -13,45 +13,49 @@ import grpc.aio
 from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
+from service.api.auth import authenticator
+from service.api.calls import CallBook, SchedulerClient, oldest
+from service.api.grpc import (
+    dragoman,
+    google,
+    health,
+    kserve,
+    reflection,
+)
+from service.api.grpc.calls import CallHandlers
+from service.api.grpc.dragoman import StreamServicer, TranslationServicer
+from service.api.grpc.google import GoogleServicer
+from service.api.grpc.health import Health
+from service.api.grpc.kserve import OpenInferenceServicer
+from service.api.grpc.server import add_grpc_port, grpc_options
+from service.api.grpc.tls import server_tls
+from service.api.http.app import create_app
+from service.api.http.calls import HttpCalls
+from service.api.http.console.routes import Console
+from service.api.http.deepl import DeepL
+from service.api.http.deepl_documents import DeepLDocuments
+from service.api.http.deepl_glossaries import DeepLGlossaries
+from service.api.http.files import FileTranslator
+from service.api.http.libretranslate import LibreTranslate
+from service.api.http.operations import routes_of
+from service.api.http.server import HttpServer
+from service.api.http.server_status import ServerStatus, health_pages, metrics_pages
 from service.call import Call
-from service.calls.authentication import authenticator
-from service.calls.book import CallBook, oldest
-from service.calls.scheduler import SchedulerClient
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.errors import Unavailable
-from service.grpc import google_servicer, health, open_inference_servicer, reflection, servicer, stream_servicer
-from service.grpc.call_handlers import CallHandlers
-from service.grpc.google_servicer import GoogleServicer
-from service.grpc.health import Health
-from service.grpc.listening import add_grpc_port, grpc_options
-from service.grpc.open_inference_servicer import OpenInferenceServicer
-from service.grpc.servicer import TranslationServicer
-from service.grpc.stream_servicer import StreamServicer
-from service.grpc.tls import server_tls
-from service.http.app import create_app
-from service.http.calls import HttpCalls
-from service.http.console.routes import Console
-from service.http.deepl import DeepL
-from service.http.deepl_documents import DeepLDocuments
-from service.http.deepl_glossaries import DeepLGlossaries
-from service.http.libretranslate import LibreTranslate
-from service.http.operations import routes_of
-from service.http.server import HttpServer
-from service.http.server_status import ServerStatus, health_pages, metrics_pages
-from service.http.translated_files import FileTranslator
-from service.registry.glossaries import Glossaries
-from service.registry.uploaded_glossaries import UploadedGlossaries
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls, load_traces
-from service.translation.account import Account
-from service.translation.routing import Router
-from service.translation.translator import Translator
+from service.translate.glossaries import Glossaries
+from service.translate.routing import Router
+from service.translate.translator import Translator
+from service.translate.uploaded_glossaries import UploadedGlossaries
+from service.translate.usage import Account
 
 _SERVICES = (
-    servicer.SERVICE_NAME,
-    google_servicer.SERVICE_NAME,
-    open_inference_servicer.SERVICE_NAME,
+    dragoman.SERVICE_NAME,
+    google.SERVICE_NAME,
+    kserve.SERVICE_NAME,
     health.SERVICE_NAME,
 )
 SENDING_S = 1.0  # for answers that are still being written
@@ -126,10 +130,9 @@ class Frontend:
     def _grpc_calls(self) -> CallHandlers:
         limits = self._config.limits
         methods = {
-            **servicer.handlers(TranslationServicer(self._router)),
-            **stream_servicer.stream_handlers(self._streams),
-            **google_servicer.handlers(GoogleServicer(self._router)),
-            **open_inference_servicer.handlers(OpenInferenceServicer(self._router)),
+            **dragoman.handlers(TranslationServicer(self._router), self._streams),
+            **google.handlers(GoogleServicer(self._router)),
+            **kserve.handlers(OpenInferenceServicer(self._router)),
             **health.handlers(self._health),
             **(reflection.handlers(_SERVICES) if self._config.listen.reflection else {}),
         }
@@ -138,11 +141,9 @@ class Frontend:
             self._book,
             max_request_seconds=limits.max_request_seconds,
             max_watches=limits.max_watches,
-            own_limits={stream_servicer.TRANSLATE_STREAM: limits.max_stream_seconds, **health.OWN_LIMITS},
+            own_limits={dragoman.TRANSLATE_STREAM: limits.max_stream_seconds, **health.OWN_LIMITS},
             refuse=self._translator.refusal,
-            refusable=frozenset(
-                {servicer.TRANSLATE, servicer.SCORE, google_servicer.TRANSLATE, open_inference_servicer.INFER}
-            ),
+            refusable=frozenset({dragoman.TRANSLATE, dragoman.SCORE, google.TRANSLATE, kserve.INFER}),
         )
 
     def _http_routes(self, status: ServerStatus) -> Sequence[Route]:

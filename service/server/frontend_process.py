@@ -10,15 +10,14 @@ from typing import NamedTuple
 import uvloop
 
 from service.addresses import ListenError
+from service.api.http.document_jobs import JobStatus
+from service.api.http.fields import File
+from service.api.http.server_status import ServerStatus
 from service.call import Identity
 from service.config import ServerConfig
 from service.documents.formats import load_readers
-from service.engine.job import Ready, StartFailed
-from service.http.document_jobs import JobStatus
-from service.http.fields import File
-from service.http.server_status import ServerStatus
-from service.processes.channel import FrameChannel
-from service.processes.rpc import Peer
+from service.engine.wire import Ready, StartFailed
+from service.processes.rpc import FrameChannel, Peer
 from service.server.frontend import Frontend, ServingState
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
 from service.server.process import MONITOR_PERIOD_S, install_stack_dump, spare_what_is_loaded
@@ -26,7 +25,7 @@ from service.server.remote_scheduler import OfferedModel, RemoteScheduler, Sched
 from service.telemetry.logs import configure_logging, log_libraries, set_log_level
 from service.telemetry.metrics import Metrics
 from service.text.detector import load_ahead
-from service.translation.account import Account
+from service.translate.usage import Account
 
 
 class FrontendSpec(NamedTuple):

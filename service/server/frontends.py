@@ -16,23 +16,22 @@ from functools import partial
 from typing import TypeVar
 
 from service.addresses import Address, reserve_port
+from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity
 from service.config import ServerConfig
 from service.errors import InternalError, Overloaded, Unavailable
-from service.http.server_status import ServerStatus
-from service.processes.child import Program, Spare, StartError
+from service.models.catalogue import Work, WorkDone
+from service.models.loaded import ModelHost
+from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
-from service.processes.supervisor import Supervisor, SupervisorConfig
-from service.queue.admission import Admission, Permit
-from service.registry.catalogue import Work, WorkDone
-from service.registry.host import ModelHost
+from service.scheduler.admission import Admission, Permit
 from service.server.frontend import STARTING, Frontend, ServingState
 from service.server.frontend_process import FrontendSpec, ThisProcess
 from service.server.process import num_frontends
 from service.server.remote_scheduler import OfferedModel, RemoteScheduler, SchedulerService
 from service.telemetry.logs import current_call, get_logger, log_level
 from service.telemetry.metrics import Metrics, Snapshot
-from service.translation.account import Account, Usage
+from service.translate.usage import Account, Usage
 
 _KILLED_SECOND = 450  # points: a frontend costs its connections, an engine a moment, the scheduler process everything
 _SOON_S = 1.0  # a frontend that is busier than that is shown as it was

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from model.files import kind_of, writing
 from service.addresses import Address, ListenError
+from service.api.grpc.server import add_grpc_port
 from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
-from service.grpc.listening import add_grpc_port
 from service.server.model_hosting import ModelParts
 from service.server.process import (
     MONITOR_PERIOD_S,

@@ -11,23 +11,26 @@ from functools import partial
 from typing import Any
 
 from model.bundle import Bundle
-from service import http
+from service.api import http
+from service.api.grpc import (
+    dragoman,
+    google,
+    kserve,
+)
 from service.call import Call
 from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
-from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
-from service.engine.spec import Device, EngineSpec, Runtime
-from service.engines.dispatcher import DispatchConfig, Dispatcher
+from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, SchedulerConfig
 from service.errors import Wait
-from service.grpc import google_servicer, open_inference_servicer, servicer, stream_servicer
-from service.registry.bundle_check import IN_ENGINE, BundleChecker, device_for
-from service.registry.host import ModelHost
-from service.registry.model_info import describe
-from service.registry.registry import Registry
-from service.registry.reloader import Reloader
-from service.registry.repository import BundleCandidate, bundle_source
-from service.registry.residents import Residents
-from service.registry.translation_cache import TranslationCache
+from service.models.cache import Residents
+from service.models.check import IN_ENGINE, BundleChecker, device_for
+from service.models.info import describe
+from service.models.loaded import ModelHost
+from service.models.registry import Registry
+from service.models.repository import BundleCandidate, bundle_source
+from service.models.translation_cache import TranslationCache
+from service.models.watch import Reloader
+from service.scheduler.pool import DispatchConfig, Dispatcher
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 from service.threads import available_threads
@@ -146,11 +149,11 @@ def num_engines(config: EngineConfig, device: Device = "cpu", runtime: Runtime =
 def counted_methods() -> tuple[str, ...]:
     """Return the methods of calls for a model, as labels."""
     return (
-        servicer.TRANSLATE,
-        servicer.SCORE,
-        stream_servicer.TRANSLATE_STREAM,
-        google_servicer.TRANSLATE,
-        open_inference_servicer.INFER,
+        dragoman.TRANSLATE,
+        dragoman.SCORE,
+        dragoman.TRANSLATE_STREAM,
+        google.TRANSLATE,
+        kserve.INFER,
         *http.METHODS,
     )
 

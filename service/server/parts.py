@@ -8,22 +8,21 @@ from typing import Any, Literal
 import grpc.aio
 
 from protos.admin_pb2 import GetStatusResponse
+from service.api.auth import authenticator
+from service.api.calls import CallBook, SchedulerClient
+from service.api.grpc import admin, reflection
+from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
+from service.api.grpc.calls import CallHandlers
+from service.api.grpc.server import grpc_options
+from service.api.grpc.tls import server_tls, warn_of_open_ports
+from service.api.http.app import SharedPage, create_app
+from service.api.http.document_jobs import DocumentJobs, JobStatus
+from service.api.http.fields import File
+from service.api.http.files import TranslatedFiles
+from service.api.http.server import HttpServer
+from service.api.http.server_status import ServerStatus, metrics_pages
 from service.call import Identity
-from service.calls.authentication import authenticator
-from service.calls.book import CallBook
-from service.calls.scheduler import SchedulerClient
 from service.config import ServerConfig
-from service.grpc import admin_servicer, reflection
-from service.grpc.admin_servicer import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
-from service.grpc.call_handlers import CallHandlers
-from service.grpc.listening import grpc_options
-from service.grpc.tls import server_tls, warn_of_open_ports
-from service.http.app import SharedPage, create_app
-from service.http.document_jobs import DocumentJobs, JobStatus
-from service.http.fields import File
-from service.http.server import HttpServer
-from service.http.server_status import ServerStatus, metrics_pages
-from service.http.translated_files import TranslatedFiles
 from service.server.frontend import Frontend
 from service.server.frontends import Frontends
 from service.server.model_hosting import ModelParts
@@ -31,7 +30,7 @@ from service.server.process import num_frontends
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import server_version
 from service.telemetry.observers import load_traces
-from service.translation.account import Account
+from service.translate.usage import Account
 
 CARD_NAME = "MODEL_CARD.md"  # in a bundle, beside what the server needs
 MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
@@ -78,9 +77,9 @@ class Parts:
     def _admin_server(self) -> grpc.aio.Server:
         config = self.config
         servicer = AdminServicer(self._read_status, self._set_log_level, self.models.reloader)
-        methods = admin_servicer.handlers(servicer)
+        methods = admin.handlers(servicer)
         if config.listen.reflection:
-            methods |= reflection.handlers((admin_servicer.SERVICE_NAME,), files=reflection.ADMIN_FILES)
+            methods |= reflection.handlers((admin.SERVICE_NAME,), files=reflection.ADMIN_FILES)
         book = CallBook(self._metrics, authenticator=authenticator(config.security))
         calls = CallHandlers(methods, book, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS)
         return grpc.aio.server(handlers=[calls], options=grpc_options(config), maximum_concurrent_rpcs=MAX_ADMIN_CALLS)

@@ -6,13 +6,13 @@ Starts no engine and binds no port.  Opens, of each model, the bundles that a st
 from collections.abc import Callable, Iterator
 
 from model.files import require_writable
-from service.calls.authentication import authenticator
+from service.api.auth import authenticator
+from service.api.grpc.tls import server_tls
 from service.config import ServerConfig
-from service.grpc.tls import server_tls
-from service.registry.bundle_check import BundleChecker, check_until_good
-from service.registry.glossaries import Glossaries
-from service.registry.repository import bundle_source
+from service.models.check import BundleChecker, check_until_good
+from service.models.repository import bundle_source
 from service.telemetry.observers import load_traces
+from service.translate.glossaries import Glossaries
 
 
 def check(config: ServerConfig) -> list[str]:

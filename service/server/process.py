@@ -126,7 +126,7 @@ MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time
 
 # A collection of the whole heap follows so many collections of the middle generation; Python's default is 10.  It looks
 # at every waiting call, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
-# (tests/unit/service/queue/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived
+# (tests/unit/service/scheduler/test_overload_simulation.py -k pauses).  Only such a collection finds cycles that lived
 # through two others; calls leave few behind (tests/component/test_call_handlers.py -k garbage).
 _FULL_COLLECTION_EVERY = 100
 

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from model.bundle import Bundle
+from service.api.calls import SchedulerClient
 from service.call import Call, Caller, Identity
-from service.calls.scheduler import SchedulerClient
 from service.config import LimitsConfig
-from service.engine.job import JobResult
+from service.engine.wire import JobResult
 from service.errors import Unavailable
+from service.models.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
+from service.models.check import load_tokenizer
+from service.models.info import TextCodec, search_params
 from service.processes.rpc import Peer
-from service.queue.admission import Permit
 from service.records import NO_OPTIONS, ModelInfo
-from service.registry.bundle_check import load_tokenizer
-from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
-from service.registry.model_info import TextCodec, search_params
+from service.scheduler.admission import Permit
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Snapshot
 from service.threads import in_daemon_thread
-from service.translation.account import Usage
+from service.translate.usage import Usage
 
 
 class SchedulerService(Protocol):

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from service.call import Call
-from service.engine.job import StepStats
+from service.engine.wire import StepStats
 from service.errors import InternalError, TooLong
 from service.records import Priority, Translation, WarningKind
 from service.telemetry.families import (

@@ -7,7 +7,7 @@ A test compares the file with what this prints.
 
 from typing import get_args
 
-from service.engine.spec import Device
+from service.engine.wire import Device
 from service.telemetry.families import (
     CHANGES,
     CODE_CLASSES,

@@ -1,12 +1,13 @@
-"""A text as segments to translate and what stands between them.
+"""A text as segments to translate and what stands between them; segments cut into smaller ones.
 
 Pure data; knows no model, no tokens and no format.  Joined, the parts are the text, byte for byte.
 """
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from service.records import Span
@@ -112,3 +113,174 @@ class Document(NamedTuple):
             if isinstance(part, Segment):
                 yield part
                 yield from (inner for tag in part.tags for inner in tag.parts if isinstance(inner, Segment))
+
+
+_ARE_APART = re.compile(r"[^\W\d_][a-zß-öø-ÿ]{2}[A-ZÀ-ÖØ-Þ\d]")  # "houseSize", "house690"; "d|o|g" is a word
+
+
+class _Cut(NamedTuple):
+    """A place between two code points of a segment's text and between two of its tags."""
+
+    position: int  # in `Segment.text`
+    tag: int  # the tags before it
+    place: int  # in the text of the request
+
+
+def trim(segment: Segment) -> list[Part]:
+    """Cut off the white space at a segment's ends and the tags there that enclose no part of the text or all of it."""
+    text = segment.text
+    begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if not _language(segment).strip():
+        return _verbatim(segment, _start(segment), _end(segment))
+    first, last = _enclosed_tags(segment, begin, end)
+    front = _Cut(begin, first, _place(segment, begin, first))
+    back = _Cut(end, last, _place_after(segment, end, last))
+    return [
+        *_verbatim(segment, _start(segment), front),
+        _slice(segment, front, back),
+        *_verbatim(segment, back, _end(segment)),
+    ]
+
+
+def split(segment: Segment, positions: Sequence[int]) -> list[Part]:
+    """Cut a segment before these code points of its text, and trim the pieces.
+
+    Opening tags between two pieces go with the second one, closing tags with the first.  What a tag shows is not cut.
+
+    Args:
+        segment: The segment.
+        positions: Places in `segment.text` in ascending order.
+    """
+    cuts = [_start(segment)]
+    for position in positions:
+        cut = _cut_near(segment, position)
+        if cut.position > cuts[-1].position:
+            cuts.append(cut)
+    cuts.append(_end(segment))
+    pieces = [part for begin, end in pairwise(cuts) for part in trim(_slice(segment, begin, end))]
+    return joined(pieces)
+
+
+def borders(segment: Segment) -> list[int]:
+    """Return where an element ends and another one begins whose words are apart: <b>red house</b><i>690 px</i>."""
+    places = list[int]()
+    for tag, following in pairwise(segment.tags):
+        is_border = tag.kind is TagKind.CLOSE and following.kind is TagKind.OPEN and tag.end == following.begin
+        if (
+            is_border
+            and tag.position == following.position
+            and _ARE_APART.match(segment.text, max(0, tag.position - 3))
+        ):
+            places.append(tag.position)
+    return places
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """Join strings that follow each other, and leave out empty ones."""
+    result: list[Part] = []
+    strings: list[str] = []
+    for part in parts:
+        if isinstance(part, Segment):
+            result += ["".join(strings), part] if strings else [part]
+            strings = []
+        elif part:
+            strings.append(part)
+    return [*result, "".join(strings)] if strings else result
+
+
+def _language(segment: Segment) -> str:
+    """Return the text without what tags show."""
+    ends = [0, *(tag.shown.end for tag in segment.tags)]
+    begins = [*(tag.position for tag in segment.tags), len(segment.text)]
+    return "".join(segment.text[end:begin] for end, begin in zip(ends, begins, strict=True))
+
+
+def _start(segment: Segment) -> _Cut:
+    return _Cut(0, 0, segment.begin)
+
+
+def _end(segment: Segment) -> _Cut:
+    return _Cut(len(segment.text), len(segment.tags), segment.span.end)
+
+
+def _position(tag: Tag) -> int:
+    return tag.position
+
+
+def _enclosed_tags(segment: Segment, begin: int, end: int) -> tuple[int, int]:
+    """Return the first tag, and the one behind the last, that has to stay with the text from `begin` to `end`."""
+    tags = segment.tags
+    first, last = bisect_right(tags, begin, key=_position), bisect_left(tags, end, key=_position)
+    while True:
+        kept = range(first, last)
+        front = next((index for index in range(first) if tags[index].width or tags[index].partner in kept), first)
+        back = next((index + 1 for index in range(len(tags) - 1, last - 1, -1) if tags[index].partner in kept), last)
+        if (front, back) == (first, last):
+            return first, last
+        first, last = front, back
+
+
+def _place(segment: Segment, position: int, tag: int) -> int:
+    """Return the place of what comes first, the code point or the tag."""
+    place = segment.origin(Span(position, position + 1)).begin
+    return min(place, segment.tags[tag].begin) if tag < len(segment.tags) else place
+
+
+def _place_after(segment: Segment, position: int, tag: int) -> int:
+    """Return the place behind what comes last, the code point before `position` or the one before `tag`."""
+    place = segment.origin(Span(position - 1, position)).end
+    return max(place, segment.tags[tag - 1].end) if tag > 0 else place
+
+
+def _cut_near(segment: Segment, position: int) -> _Cut:
+    """Return the place behind the text that ends at or before `position`, and behind the tags that close there."""
+    text, tags = segment.text, segment.tags
+    before = bisect_left(tags, position, key=_position)
+    if before and position < tags[before - 1].shown.end:
+        return _start(segment)
+    end = begin = position
+    while end > 0 and text[end - 1].isspace():
+        end -= 1
+    while begin < len(text) and text[begin].isspace():
+        begin += 1
+    if end == 0 or begin == len(text):
+        return _start(segment)
+    first, last = bisect_left(tags, end, key=_position), bisect_right(tags, begin, key=_position)
+    for index in range(last - 1, first - 1, -1):
+        if tags[index].kind is TagKind.CLOSE:
+            return _Cut(tags[index].position, index + 1, tags[index].end)
+    return _Cut(end, first, _place_after(segment, end, 0))
+
+
+def _slice(segment: Segment, begin: _Cut, end: _Cut) -> Segment:
+    return segment._replace(
+        source=segment.source[begin.place - segment.begin : end.place - segment.begin],
+        begin=begin.place,
+        text=segment.text[begin.position : end.position],
+        tags=tuple(_moved(tag, begin, end) for tag in segment.tags[begin.tag : end.tag]),
+        spans=tuple(
+            Span(span.begin - begin.position, span.end - begin.position)
+            for span in segment.spans
+            if begin.position <= span.begin and span.end <= end.position
+        ),
+        offsets=None if segment.offsets is None else segment.offsets[begin.position : end.position],
+    )
+
+
+def _moved(tag: Tag, begin: _Cut, end: _Cut) -> Tag:
+    partner = tag.partner
+    return tag._replace(
+        position=min(max(tag.position, begin.position), end.position) - begin.position,
+        partner=partner - begin.tag if partner is not None and begin.tag <= partner < end.tag else None,
+    )
+
+
+def _verbatim(segment: Segment, begin: _Cut, end: _Cut) -> list[Part]:
+    """Return what is written between two places, with the language in the tags there."""
+    parts: list[Part] = []
+    place = begin.place
+    for tag in segment.tags[begin.tag : end.tag]:
+        if tag.parts:
+            parts += [segment.source[place - segment.begin : tag.begin - segment.begin], *tag.parts]
+            place = tag.end
+    return [*parts, segment.source[place - segment.begin : end.place - segment.begin]]

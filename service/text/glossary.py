@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from service.errors import InvalidInput
 from service.records import Link, Span, Term, TermUse
+from service.text.protect import IN_WORD
 from service.text.restore import find_all
-from service.text.spans import IN_WORD
 
 MAX_CHARACTERS = 100_000  # of a request's terms: an index of so many takes some 10 ms
 MAX_SOURCE_CHARACTERS = 200  # of one of them, so that no text is slow to search

@@ -9,9 +9,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from html.entities import html5
 
 from service.records import TextFormat
-from service.text.document import Document, Part, Segment, Tag, TagKind
+from service.text.document import Document, Part, Segment, Tag, TagKind, joined, trim
 from service.text.lexer import SYNTAXES, Attribute, Elements, Syntax, Token, TokenKind, attributes, lex
-from service.text.pieces import joined, trim
 
 _SPACE = " \t\n\r\f"  # what HTML takes for white space: a no-break space is a character
 _PIECES = re.compile(

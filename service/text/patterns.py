@@ -1,12 +1,70 @@
-"""What addresses, placeholders, code, file names and the like look like, in one regular expression.
+"""What addresses, placeholders, code, file names, patterns of dates and the like look like.
 
-Its quantifiers are possessive or bounded, so that no text makes it slow.  Knows no language; what is none of these
-kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "1,200", "Mr.Smith") is language.
+Most of it is one regular expression, whose quantifiers are possessive or bounded, so that no text makes it slow.  Knows
+no language; what is none of these kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "1,200", "Mr.Smith") is language.
+
+    is_date_pattern("F j, Y")  # -> True: nothing in the text is language
+
+knows the letters of Unicode (Java, .NET, Moment, Excel), of PHP, and of German forms ("TT.MM.JJJJ").  Those of strftime
+("%Y-%m-%d") are placeholders.
 """
 
 import re
 
-from service.text.date_patterns import DATE_BEGINS, DATES_IN_SENTENCES
+# A field is a letter as often as it may stand there.
+_FIELD = (
+    "(?:y{2,4}+|Y{2,4}+|J{2,4}+|A{2,4}+|M{1,5}+|d{1,4}+|D{1,4}+|T{1,2}+|E{1,4}+|H{1,2}+|h{1,2}+|m{1,2}+|s{1,2}+"
+    "|S{1,3}+|t{1,2}+)"
+)
+_JOINED = rf"{_FIELD}(?:[./:-]{_FIELD})++"
+_TWICE = "(?:yy|YY|JJ|AA|MM|dd|DD|TT|HH|hh|mm|ss)"  # one of these is there: "d.h." is no date
+_ENDS = r"(?![\w/:@-]|\.\w)"  # nor does it begin an address
+# What stands in sentences: fields that signs join, those of fixed width, and the long form with a month in words.
+DATES_IN_SENTENCES = (
+    rf"(?<![\w.])(?=[A-Za-z./:-]{{0,14}}?{_TWICE}){_JOINED}(?:(?:,? |T|'T'|_){_JOINED}{_ENDS})?+"
+    r"(?: (?:a|tt|TT)(?=[)\"'”“,;]|\.(?!\w)|\s*+\Z))?+"
+    rf"{_ENDS}|(?<!\w)(?:yyyyMMdd|YYYYMMDD|JJJJMMTT)(?:'?[T_-]?'?HHmm(?:ss)?+)?+(?![\w@])"
+    r"|(?<![\w.])(?:E{3,4}+,? |d{4}+,? )?+(?:[dD]{1,2}+\.?+ M{2,4}+|M{2,4}+ [dD]{1,2}+)(?:,? (?:y{2,4}+|Y{2,4}+))?+"
+    rf"(?:,? {_JOINED}{_ENDS})?+(?![\w@])"
+)
+# Words with which such a pattern may begin.
+DATE_BEGINS = r"(?:M{2,4}+|E{3,4}+|[dD]{1,4}+(?=[.,]?+ M|-[mM])|[yY]{2,4}+(?=-[mM]))(?![^\W_])"
+
+_LONGEST = 60  # characters
+_SHAPE = re.compile(r"(?:'[^'\n]*+'|\[[^\]\n]*+\]|jS(?![a-zA-Z])|([A-Za-z])\1{0,4}+(?![a-yA-Y])|[^\w'\[])+")
+_FIELDS = re.compile(r"'[^'\n]*+'|\[[^\]\n]*+\]|([A-Za-z])\1*+")
+_UNICODE = {  # by letter; fields of any width
+    **dict.fromkeys("yYuJA", "year"),
+    **dict.fromkeys("ML", "month"),
+    **dict.fromkeys("dDEecT", "day"),
+    **dict.fromkeys("HhKk", "hour"),
+    **dict.fromkeys("m", "minute"),
+    **dict.fromkeys("sS", "second"),
+    **dict.fromkeys("azZVXxGtoW", ""),
+}
+_PHP = {  # each letter stands once
+    **dict.fromkeys("Yy", "year"),
+    **dict.fromkeys("FmMn", "month"),
+    **dict.fromkeys("dj", "day"),
+    **dict.fromkeys("HGhg", "hour"),
+    **dict.fromkeys("i", "minute"),
+    **dict.fromkeys("s", "second"),
+    **dict.fromkeys("DlaATePS", ""),
+}
+
+
+def is_date_pattern(text: str) -> bool:
+    """Whether a text has nothing but the letters of a pattern of dates or times, and signs; "y/n" is none."""
+    if len(text) > _LONGEST or not _SHAPE.fullmatch(text):
+        return False
+    fields = [match[0] for match in _FIELDS.finditer(text) if match[1]]
+    letters = {field[0] for field in fields}
+    if letters <= _UNICODE.keys() and any(len(field) > 1 and _UNICODE[field[0]] for field in fields):
+        return len({_UNICODE[letter] for letter in letters} - {""}) > 1
+    units = [_PHP[field] for field in fields if _PHP.get(field)]
+    is_php = letters <= _PHP.keys() and len(units) == len(set(units))
+    return is_php and ({"hour", "minute"} <= set(units) or {"day", "month"} <= set(units))
+
 
 # Scripts without spaces between words.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -211,9 +269,7 @@ KINDS = {
 
 # Words that begin nothing of that kind are passed over together.
 _AMOUNT = r"(?!0\d)\d{1,5}+(?!\d)(?:,\d++)*+(?:\.\d{1,3}+(?!\.?\d))?+(?![- \u00a0\u202f]\d)"
-_BEGINS = (
-    rf"(?!{DATE_BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}))"
-)
+_BEGINS = rf"(?!{DATE_BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}))"
 _WORD = rf"(?:[A-Z]?[^\W\d_A-Z]{{1,99}}+(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
 _PLAIN = rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
 

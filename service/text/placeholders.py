@@ -14,6 +14,7 @@ from typing import NamedTuple
 from service.records import Link, Span
 from service.text.alignment import Anchor, Move, moved, mover
 from service.text.document import Segment
+from service.text.protect import Alphabet
 from service.text.restore import (
     StandIn,
     cut_at,
@@ -27,7 +28,6 @@ from service.text.restore import (
     with_stand_ins,
 )
 from service.text.signs import Read, read
-from service.text.spans import Alphabet
 
 
 class Restored(NamedTuple):

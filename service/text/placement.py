@@ -14,8 +14,8 @@ from typing import NamedTuple
 from service.records import Link, Span
 from service.text.alignment import Range, WordLinks, at_share, words_of
 from service.text.document import Segment, Tag, TagKind
+from service.text.protect import found_again, wholes
 from service.text.sentences import places_of_breaks
-from service.text.wholes import found_again, wholes
 
 
 def is_well_formed(tags: Sequence[Tag], result: str) -> bool:

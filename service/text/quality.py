@@ -16,7 +16,7 @@ from functools import cache
 from operator import eq, mul
 from typing import NamedTuple, TypeAlias
 
-from service.engine.job import FinishReason, SearchParams
+from service.engine.wire import FinishReason, SearchParams
 from service.records import Link, WarningKind
 from service.text.number_check import difference
 from service.text.scripts import foreign_runs, letters, scripts_of

@@ -1,20 +1,27 @@
-r"""A segment as a model reads it best: only what a reader sees in its words, and no letter again and again.
+r"""A segment as a model reads it best, and its translation as the segment was written.
 
     soft hyphens and zero-width characters        are taken out, but where a script needs them
     "sooooooo", "hahahahaha"                      become "sooo", "hahaha"
     "You\'ve", "It''s" in strings of programs     become "You've", "It's"; `spelled` writes a translation as they were
+    `Buy now!!!`, `What?!`, `Save As...`          go without their runs of marks; `as_in_source` writes them again
+    THE CATS ARE SLEEPING                         goes as "The cats are sleeping"; `raise_case` writes capitals again
 
-What is a span stays.  Knows no model and no format.
+Models learn little from capitals, which are a heap of odd pieces to them (figures: docs/text.md), and shorten or
+lengthen runs of punctuation.  No-break spaces, which they turn into ordinary ones, come back between words that a
+translation has kept.  What is a span stays.  Pure, in linear time; knows no model but a callable that counts tokens.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from service.records import Link, Span
-from service.text.alignment import Anchor, moved, mover
+from service.text.alignment import Anchor, Move, moved, mover
 from service.text.document import Segment
-from service.text.spans import Alphabet, spans_of
+from service.text.protect import Alphabet, spans_of
+from service.text.scripts import letters
 
 _HIDDEN = "\u00ad\u034f\u2060-\u2064"
 _JOINERS = "\u200b-\u200f\u202a-\u202e\ufeff"  # the scripts of Asia and Africa, and pictures, need them
@@ -70,3 +77,243 @@ def spelled(segment: Segment, target: str, links: Sequence[Link]) -> tuple[str, 
         pieces.append(piece)
         length += len(piece)
     return "".join(pieces), tuple(moved(links, None, mover(anchors)))
+
+
+_CLOSING = "\"'”’“‘»«)\\]"
+_RUN = re.compile(rf"([!?.…]{{2,}}+|…|-{{2,}}+)([{_CLOSING}]*+)\Z")
+_END = re.compile(rf"[\s!?.…。！？-]++([{_CLOSING}]*+)\Z")
+_DASHES, _DASH = re.compile(r"(?<=\s)--(?=\s)"), re.compile(r"(?<=\s)–(?=\s)")
+_LONGEST = 60  # characters of a run with what closes behind it
+
+
+class AsInSource(NamedTuple):
+    """A translation with the punctuation of its source."""
+
+    text: str
+    source: Move | None  # from the eased source to the source; None: its places are the same
+    target: Move | None  # from the translation as the model gave it
+
+
+def eased(text: str, spans: Sequence[Span] = (), *, has_tags: bool = False) -> str:
+    """Return a text as models read it best: without the points that end it, with one mark for a run, – for --.
+
+    Places stay, but behind a --, which stays beside spans and tags.
+    """
+    run = _run(text, spans)
+    if run and not run[2] and (words := text[: run.start()].rstrip()):
+        text = words + ("?" if "?" in run[1] else "!" if "!" in run[1] else "")
+    return _DASHES.sub("–", text) if _has_dashes(text) and not (spans or has_tags) else text
+
+
+def as_in_source(
+    source: str, target: str, spans: Sequence[Span] = (), *, has_tags: bool = False, kept: Sequence[str] = ()
+) -> AsInSource:
+    """Return the translation of an eased text with the run at its end and the dashes of its source.
+
+    Args:
+        source: the text before it was eased.
+        target: the translation.
+        spans: as for `eased`.
+        has_tags: as well.
+        kept: parts that the translation has to have as it has them.
+    """
+    if run := _run(source, spans):
+        end = _END.search(target, max(0, len(target) - _LONGEST))
+        closing = end[1] if end else ""
+        words = target[: end.start()] if end else target
+        space = " " if run[1][0] == "-" and source[: run.start()][-1:].isspace() else ""
+        changed = f"{words}{space}{run[1]}{closing}"
+        if words.strip() and (closing or not run[2]) and all(changed.count(one) == target.count(one) for one in kept):
+            target = changed
+    if not _has_dashes(source) or spans or has_tags:
+        return AsInSource(target, None, None)
+    written = [Anchor(Span(at - n, at - n + 1), Span(at, at + 2)) for n, at in enumerate(_starts(_DASHES, source))]
+    given = [Anchor(Span(at, at + 1), Span(at + n, at + n + 2)) for n, at in enumerate(_starts(_DASH, target))]
+    return AsInSource(_DASH.sub("--", target), mover(written), mover(given))
+
+
+def _has_dashes(text: str) -> bool:
+    return "--" in text and "–" not in text and _DASHES.search(text) is not None
+
+
+def _starts(pattern: re.Pattern[str], text: str) -> list[int]:
+    return [match.start() for match in pattern.finditer(text)]
+
+
+def _run(text: str, spans: Sequence[Span]) -> re.Match[str] | None:
+    """Return the run at the end of a text, and what closes behind it, unless it is part of a span."""
+    run = _RUN.search(text, max(0, len(text) - _LONGEST)) if text[-1:] in "!?.…-\"'”’“‘»«)]" else None
+    return None if run is None or (spans and spans[-1].end > run.start()) else run
+
+
+_NO_BREAKS = "\u00a0\u2007\u202f"
+_NO_BREAK = re.compile(rf"(?<=\S)([{_NO_BREAKS}])(?=\S)")
+_SPACES = re.compile(r"(?<=\S) (?=\S)")
+_REACH = 40  # characters of a neighbour that are compared
+_DIGITS = re.compile(r"\D+")
+
+
+def with_no_break_spaces(source: str, target: str) -> str:
+    """Return a translation with the no-break spaces of its source; its length does not change.
+
+    One stands between the same two words, behind the same number ("10 kg"), or else before the same number or name
+    ("§ 5", "Mr. Miller").  Where neither neighbour is there any more, the space stays an ordinary one.
+    """
+    if source.isascii() or not any(space in source for space in _NO_BREAKS):
+        return target
+    places = defaultdict[tuple[str, str], deque[int]](deque)
+    for space in _SPACES.finditer(target):
+        for key in _keys(*_neighbours(target, space.start())):
+            places[key].append(space.start())
+    characters = list(target)
+    for space in _NO_BREAK.finditer(source):
+        for key in _keys(*_neighbours(source, space.start())):
+            free = places[key]
+            while free and characters[free[0]] != " ":
+                free.popleft()
+            if free:
+                characters[free.popleft()] = space[1]
+                break
+    return "".join(characters)
+
+
+def _neighbours(text: str, place: int) -> tuple[str, str]:
+    """Return the words before and behind the space there."""
+    before, behind = text[max(0, place - _REACH) : place], text[place + 1 : place + 1 + _REACH]
+    return before.split()[-1], behind.split()[0]
+
+
+def _keys(before: str, behind: str) -> list[tuple[str, str]]:
+    """Return what may be equal of a space in the source and one in the translation, the surest first."""
+    before, behind = before.strip("(\"'„“»«"), behind.strip(".,;:!?)\"'“”»«")
+    keys = [(before, behind)]
+    if digits := _DIGITS.sub("", before):
+        keys.append((digits, ""))
+    if behind[:1].isupper() or behind[:1].isdigit():
+        keys.append(("", behind))
+    return keys
+
+
+_LONG_WORD = 4  # letters; shorter ones alone are abbreviations: "LED TV"
+_WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_BEGIN = re.compile(r"[\"'„“”‚‘’«»‹›(¿¡]*+([^\W\d_]++)(?![.\w])")  # not of "z.B."
+_FEW_WORDS = 3
+_STOPS = ".!?"
+_ALWAYS_CAPITAL = {
+    "de": frozenset({"Sie", "Ihnen", "Ihr", "Ihre", "Ihrem", "Ihren", "Ihrer", "Ihres"}),
+    "en": frozenset("I"),
+}
+_TURKIC = ("tr", "az")  # their i has a dot in both cases
+
+
+def is_capitals(text: str, spans: Sequence[Span] = ()) -> bool:
+    """Whether the text is written in capitals, apart from the spans; "LED TV" and the like are abbreviations."""
+    plain = _without(text, spans) if spans else text
+    if not plain.isupper():  # what has no case, as digits and Chinese, is no obstacle
+        return False
+    found = letters(plain)
+    cased = sum(letter.isupper() for letter in found)
+    return 2 * cased > len(found) and any(len(word) >= _LONG_WORD for word in _WORD.findall(plain) if word.isalpha())
+
+
+def recase(text: str, count_tokens: Callable[[str], int], *, language: str = "", spans: Sequence[Span] = ()) -> str:
+    """Return a text in capitals as a sentence: every word as the tokenizer knows it best, the first with a capital.
+
+    Of "katze", "Katze" and "KATZE" that with the fewest tokens is taken: so German nouns and abbreviations keep their
+    capitals.  Every code point keeps its place; words with digits, and the spans, stay as they are.
+    """
+    is_first = True
+
+    def one_word(match: re.Match[str]) -> str:
+        nonlocal is_first
+        word = match[0]
+        if any(span.begin < match.end() and match.start() < span.end for span in spans):
+            is_first = False
+            return word
+        began, is_first = is_first, False
+        lower = _lower(word, language)
+        if len(lower) != len(word) or not word.replace("'", "").replace("\u2019", "").isalpha():
+            return word
+        if word == "I" and language[:2].lower() == "en":
+            return word
+        title = word[0] + lower[1:]
+        choices = (title, word) if began else (lower, title, word)
+        return min(choices, key=count_tokens)  # the first of equals
+
+    return _WORD.sub(one_word, text)
+
+
+def raise_case(text: str, *, language: str = "", kept: Sequence[str] = ()) -> str:
+    """Return a translation in capitals, but what is to be kept as it is: "%s" must not become "%S"."""
+    if not kept:
+        return _upper(text, language)
+    pattern = re.compile("|".join(re.escape(part) for part in sorted(kept, key=len, reverse=True)))
+    raised, end = [], 0
+    for match in pattern.finditer(text):
+        raised += [_upper(text[end : match.start()], language), match[0]]
+        end = match.end()
+    return "".join([*raised, _upper(text[end:], language)])
+
+
+def go_on(source: str, target: str, count_tokens: Callable[[str], int], *, language: str = "") -> str:
+    """Return the translation of a piece of a sentence without what the model, which took it for a whole one, has added.
+
+    That is a capital at the beginning where the source goes on in lower case, unless the tokenizer knows the word best
+    with it, as German nouns, and a full stop that the source does not have.
+
+    Args:
+        source: the piece, without white space at its ends.
+        target: its translation.
+        count_tokens: gives the number of tokens of a word.
+        language: of the translation.
+    """
+    if target[-1:] in _STOPS and source[-1:] not in _STOPS and target.rstrip(_STOPS):
+        target = target.rstrip(_STOPS)
+    word = _LETTERS.match(target)
+    if word is None or not (source[:1].islower() and target[:1].isupper()):
+        return target
+    lower = _lower(word[0], language)
+    is_capital = word[0] in _ALWAYS_CAPITAL.get(language[:2].lower(), ()) or (len(word[0]) > 1 and word[0].isupper())
+    if is_capital or count_tokens(word[0]) < count_tokens(lower):
+        return target
+    return lower + target[word.end() :]
+
+
+def begun_as_in_source(
+    source: str, target: str, *, languages: tuple[str, str] = ("", ""), kept: Sequence[str] = ()
+) -> str:
+    """Return a translation, of the same length, that begins with a capital where its source does.
+
+    One or two words of German may have their capital as nouns, which says nothing of the translation.
+
+    Args:
+        source: what was translated.
+        target: its translation.
+        languages: of both, BCP 47.
+        kept: parts of the translation that stay as they are.
+    """
+    word, first = _BEGIN.match(target), _BEGIN.match(source)
+    if word is None or first is None or not (word[1].islower() and first[1][0].isupper()):
+        return target
+    if languages[0][:2].lower() == "de" and len(source.split()) < _FEW_WORDS:
+        return target
+    begin, letter = word.start(1), _upper(word[1][0], languages[1])
+    if len(letter) != 1 or any(target.startswith(one, begin) for one in kept):
+        return target
+    return target[:begin] + letter + target[begin + 1 :]
+
+
+def _upper(text: str, language: str) -> str:
+    return (text.replace("i", "\u0130") if language[:2].lower() in _TURKIC else text).upper()
+
+
+def _lower(word: str, language: str) -> str:
+    if language[:2].lower() in _TURKIC:
+        word = word.replace("I", "\u0131").replace("\u0130", "i")
+    return word.lower()
+
+
+def _without(text: str, spans: Sequence[Span]) -> str:
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    return " ".join(text[begin:end] for begin, end in zip(edges[::2], edges[1::2], strict=True))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from service.records import Link, Span
 from service.text.document import Segment
 from service.text.patterns import UNSPACED
-from service.text.spans import IN_WORD, Alphabet
+from service.text.protect import IN_WORD, Alphabet
 
 _OPENING = frozenset("([{<«‹“„‚‘¿¡")
 _CLOSING = frozenset(".,;:!?)]}>»›”’…%。、，；：！？）」』")

@@ -24,7 +24,7 @@ SHOTS = Path(os.environ.get("CONSOLE_SHOTS", ROOT / "build/console"))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """The included models, with their own engines."""
-    runner = "service.engine.process:create_runner"
+    runner = "service.engine.worker:create_runner"
     server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_ENGINE__RUNNER_FACTORY=runner)
     yield server
     server.process.kill()

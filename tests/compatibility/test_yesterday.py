@@ -22,7 +22,7 @@ from tests.compatibility.old_client import BEAM_SIZE, MAX_TARGET_TOKENS
 
 HERE = Path(__file__).resolve().parent
 DATES = ["2026_11_21"]
-ONNX_RUNTIME = "service.engine.process:create_runner"
+ONNX_RUNTIME = "service.engine.worker:create_runner"
 
 
 def bundle_of(date: str) -> Path:

@@ -9,10 +9,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from service.api.api_keys import digest_of, generate_key
+from service.api.auth import authenticator
+from service.api.calls import REFUSALS_LOGGED
 from service.call import Call, Caller
-from service.calls.api_keys import digest_of, generate_key
-from service.calls.authentication import authenticator
-from service.calls.book import REFUSALS_LOGGED
 from service.config import SecurityConfig
 from service.errors import (
     DragomanError,

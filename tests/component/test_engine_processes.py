@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from model.config import EOS_ID
-from service.engine.job import to_frame
-from service.engine.process import command_line, environment
-from service.engine.spec import EngineSpec
-from service.engines.dispatcher import Dispatcher
+from service.engine.wire import EngineSpec, to_frame
+from service.engine.worker import command_line, environment
 from service.errors import InternalError, Unavailable
+from service.scheduler.pool import Dispatcher
 from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
 from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 
@@ -64,7 +63,7 @@ async def test_busy_engine_gives_signs_of_life_between_its_steps():
 async def test_engine_ends_with_the_process_that_started_it():
     program = (
         "import asyncio, sys\n"
-        "from service.engines.dispatcher import Dispatcher\n"
+        "from service.scheduler.pool import Dispatcher\n"
         "from tests.fakes.dispatchers import CONFIG, SPEC\n"
         "async def main():\n"
         "    dispatcher = Dispatcher(SPEC, CONFIG)\n"
@@ -132,7 +131,7 @@ def test_engine_ends_quietly_when_its_report_finds_the_core_gone(factory):
 
 def test_core_loads_neither_numpy_nor_onnx_runtime_for_its_records():
     program = (
-        "import sys, service.engine.process; print(*{'numpy', 'onnxruntime', 'torch', 'asyncio'} & set(sys.modules))"
+        "import sys, service.engine.worker; print(*{'numpy', 'onnxruntime', 'torch', 'asyncio'} & set(sys.modules))"
     )
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

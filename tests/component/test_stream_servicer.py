@@ -13,7 +13,7 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.errors import DragomanError, Unavailable
-from service.translation.stream import StreamBuffer
+from service.translate.stream import StreamBuffer
 from tests.fakes.calls import eventually, failure
 from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
 from tests.fakes.streams import answers_of

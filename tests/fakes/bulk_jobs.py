@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from service.bulk.job import BulkJob, BulkSource, JobDescription, format_of
-from service.bulk.run import translate_parts
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.records import TranslateAll, TranslatedText, Translation
+from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_of
+from service.tools.bulk.run import translate_parts
 
 
 class Killed(BaseException):

@@ -10,25 +10,24 @@ from typing import Any, Literal
 from unittest import mock
 
 from model.config import EOS_ID
-from service.engine.job import (
+from service.engine.loop import EngineLoop
+from service.engine.wire import (
     Cancel,
     Command,
+    EngineSpec,
     FinishReason,
     Hypothesis,
     Job,
     JobResult,
     Outcome,
     Report,
+    SchedulerConfig,
     SearchParams,
     StepStats,
 )
-from service.engine.loop import EngineLoop
-from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
-from service.engines.dispatcher import DispatchConfig, Dispatcher
-from service.engines.handle import EngineObserver
-from service.processes.child import Program
-from service.processes.supervisor import SupervisorConfig
+from service.processes.process import Program, SupervisorConfig
+from service.scheduler.engine_handle import EngineObserver
+from service.scheduler.pool import DispatchConfig, Dispatcher
 from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
 
@@ -222,7 +221,7 @@ def make_dispatcher(
         engines.append(HandSteppedEngine(spec, **events))
         return engines[-1]
 
-    with mock.patch("service.engines.handle.Supervisor", make):
+    with mock.patch("service.scheduler.engine_handle.Supervisor", make):
         return Dispatcher(spec, config, observer=observer), engines
 
 

@@ -30,13 +30,11 @@ import numpy.typing as npt
 
 from model.config import EOS_ID, UNK_ID, USUAL_PROFILE
 from service.engine.beam import Candidates
-from service.engine.cpu.cache import CpuCache, CpuEncoded
+from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
 from service.engine.faults import explained
-from service.engine.job import Forced, HeadWeights
+from service.engine.logits import Edits
 from service.engine.runner import CacheShape
-from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
-from service.engine.steering import Edits
+from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig
 from tests.fakes.plain_search import best_extensions
 
 FACTORY = f"{__name__}:create"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from service.loadtest.records import Records
+from service.tools.loadtest.records import Records
 
 
 def records(due, latency, codes=None, send_delay=0.0) -> Records:

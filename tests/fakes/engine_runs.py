@@ -5,11 +5,19 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from model.config import EOS_ID
-from service.engine.cpu.cache import CpuCache, CpuEncoded
-from service.engine.job import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, SearchParams
+from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
-from service.engine.scheduler import SchedulerConfig
+from service.engine.wire import (
+    FailureKind,
+    Hypothesis,
+    Job,
+    JobFailure,
+    JobResult,
+    Outcome,
+    SchedulerConfig,
+    SearchParams,
+)
 from tests.fakes.clock import Clock
 from tests.fakes.fake_runner import FakeRunner, Script, misbehaving_script
 

@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
 from service.engine.beam import Candidates
-from service.engine.cpu.cache import CpuCache, CpuEncoded
-from service.engine.job import Forced
-from service.engine.spec import EngineSpec
-from service.engine.steering import Edits
+from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
+from service.engine.logits import Edits
+from service.engine.wire import EngineSpec, Forced
 from tests.fakes.echo_runner import PlainRunner
 from tests.fakes.plain_search import best_extensions, edited
 

@@ -9,11 +9,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from service.api.auth import Authenticator
+from service.api.calls import CallBook
+from service.api.grpc.calls import CallHandlers, Malformed, Refuse
 from service.call import Call
-from service.calls.authentication import Authenticator
-from service.calls.book import CallBook
-from service.grpc.call_handlers import CallHandlers, Refuse
-from service.grpc.wire import Malformed
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver
 

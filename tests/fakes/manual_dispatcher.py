@@ -9,15 +9,15 @@ from typing import Any, cast
 from model.tokenizer import SupportsTokens
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import Overloaded, Wait
-from service.queue.admission import Permit
+from service.models.catalogue import Lease, OnRoom, Work, WorkDone
+from service.models.info import TextCodec, search_params
+from service.models.loaded import ModelHost, check_time, run_work
+from service.models.registry import Registry
+from service.models.repository import BundleCandidate
 from service.records import NO_OPTIONS, ModelInfo
-from service.registry.catalogue import Lease, OnRoom, Work, WorkDone
-from service.registry.host import ModelHost, check_time, run_work
-from service.registry.model_info import TextCodec, search_params
-from service.registry.registry import Registry
-from service.registry.repository import BundleCandidate
+from service.scheduler.admission import Permit
 from service.telemetry.metrics import Metrics
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.model_info import model_info

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from model.config import BOS_ID, EOS_ID
 from model.spelling import ANYWHERE, WORD_START
 from service.engine.beam import Candidates, num_candidates
-from service.engine.job import FinishReason, Hypothesis, SearchParams
-from service.engine.steering import Edits
+from service.engine.logits import Edits
+from service.engine.wire import FinishReason, Hypothesis, SearchParams
 
 Script = Callable[[tuple[int, ...]], np.ndarray]  # prefix with beginning-of-sentence -> log-probabilities [V]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from service.models.catalogue import Lease
+from service.models.loaded import HostState
+from service.models.registry import ModelChange, Registry, Result
+from service.models.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order
+from service.models.watch import Reloader
 from service.records import ModelInfo
-from service.registry.catalogue import Lease
-from service.registry.host import HostState
-from service.registry.registry import ModelChange, Registry, Result
-from service.registry.reloader import Reloader
-from service.registry.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order
 from service.telemetry.metrics import Metrics
 from tests.fakes.model_info import model_info
 

@@ -1,7 +1,7 @@
 """A scheduler with room for all jobs of a test, and jobs for it."""
 
-from service.engine.job import Job, SearchParams
-from service.engine.scheduler import Plan, Scheduler, SchedulerConfig
+from service.engine.scheduler import Plan, Scheduler
+from service.engine.wire import Job, SchedulerConfig, SearchParams
 
 ROOMY = SchedulerConfig(max_rows=1_000, max_source_tokens=10_000, max_encode_tokens=10_000)
 

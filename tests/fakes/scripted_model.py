@@ -19,14 +19,14 @@ from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.job import FinishReason, Forced, Hypothesis, JobResult, SearchParams
-from service.queue.admission import Admission, Permit
+from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
+from service.models.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
+from service.models.info import TextCodec, describe, search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
-from service.registry.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
-from service.registry.model_info import TextCodec, describe, search_params
+from service.scheduler.admission import Admission, Permit
 from service.telemetry.metrics import Metrics
-from service.translation.account import Account
-from service.translation.translator import Translator
+from service.translate.translator import Translator
+from service.translate.usage import Account
 
 LANGUAGES = ("en-de", "de-en")
 LOG_PROB = -0.25  # of every token

@@ -51,7 +51,7 @@ class ServerProcess:
 
     def engine_pids(self) -> list[int]:
         """Process ids of its engines."""
-        return self._children("service.engine.process")
+        return self._children("service.engine.worker")
 
     def edge_pids(self) -> list[int]:
         """Process ids of its edges that listen; none where the only edge runs in the core."""
@@ -237,6 +237,6 @@ def start_default(directory: Path) -> ServerProcess:
     return start(
         default_bundle_dir(),
         directory,
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.worker:create_runner",
         DRAGOMAN_ENGINE__NUM_ENGINES=str(num_engines(EngineConfig())),
     )

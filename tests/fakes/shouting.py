@@ -3,7 +3,7 @@
 import re
 
 from service.documents.draft import Draft, FileDraft, Written
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.records import TextFormat, TranslatedText, Translation
 
 _KEPT = re.compile(r"(<ph\b[^<>]*>[^<>]*</ph>|<[^<>]*>|&#?\w+;|``.*?``|`[^`]*`)")

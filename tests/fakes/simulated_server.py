@@ -15,13 +15,13 @@ from itertools import count
 
 from service.call import Caller
 from service.config import LimitsConfig
-from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams, StepStats
-from service.engine.scheduler import Scheduler, SchedulerConfig
+from service.engine.scheduler import Scheduler
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SchedulerConfig, SearchParams, StepStats
 from service.errors import Overloaded
-from service.queue.admission import Admission, Permit
-from service.queue.fair_queue import Entry
-from service.queue.job_queue import EngineLoad, JobQueue
 from service.records import Priority
+from service.scheduler.admission import Admission, Permit
+from service.scheduler.fair_queue import Entry
+from service.scheduler.job_queue import EngineLoad, JobQueue
 
 HYPOTHESIS = Hypothesis(token_ids=(), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
 STATS_STEPS = 5  # between two reports of what was done

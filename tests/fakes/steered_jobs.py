@@ -6,7 +6,7 @@ import numpy as np
 
 from model.config import EOS_ID
 from model.spelling import ANYWHERE, Spellings
-from service.engine.job import Job
+from service.engine.wire import Job
 
 
 def suppressing(phrases: Sequence[Sequence[int]]) -> Spellings:

@@ -12,23 +12,22 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
+from service.api.calls import CallBook, SchedulerClient
+from service.api.grpc import dragoman
+from service.api.grpc.calls import CallHandlers
+from service.api.grpc.dragoman import TRANSLATE_STREAM, StreamServicer, TranslationServicer
 from service.call import Call
-from service.calls.book import CallBook
-from service.calls.scheduler import SchedulerClient
 from service.config import LimitsConfig
-from service.engine.job import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
-from service.grpc import stream_servicer
-from service.grpc.call_handlers import CallHandlers
-from service.grpc.stream_servicer import TRANSLATE_STREAM, StreamServicer
-from service.queue.admission import Permit
+from service.models.catalogue import Catalogue, Lease, OnRoom, ServedModel, Work, WorkDone
+from service.models.info import TextCodec
 from service.records import ModelInfo
-from service.registry.catalogue import Catalogue, Lease, OnRoom, ServedModel, Work, WorkDone
-from service.registry.model_info import TextCodec
+from service.scheduler.admission import Permit
 from service.telemetry.metrics import Metrics
-from service.translation.account import Account
-from service.translation.routing import Router
-from service.translation.translator import Translator
+from service.translate.routing import Router
+from service.translate.translator import Translator
+from service.translate.usage import Account
 from tests.fakes.calls import Calls
 from tests.fakes.manual_dispatcher import CharacterTokenizer
 from tests.fakes.model_info import model_info
@@ -119,7 +118,7 @@ class Harness:
         self.ended: list[Call] = []
         self.servicer = StreamServicer(self.router, self.scheduler, self.metrics)
         handlers = CallHandlers(
-            stream_servicer.stream_handlers(self.servicer),
+            dragoman.handlers(TranslationServicer(self.router), self.servicer),
             CallBook(self.metrics, observers=[self.ended.append]),
             max_request_seconds=60.0,
             max_watches=limits.max_watches,

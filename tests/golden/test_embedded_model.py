@@ -10,7 +10,7 @@ import pytest
 import sacrebleu
 
 from model.bundle import included_bundle_dirs
-from service.engine.spec import Runtime
+from service.engine.wire import Runtime
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions
 from tests.fakes.native_engine import needs_native_engine

@@ -13,11 +13,9 @@ from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda.memory import CudaDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
-from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
-from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
-from service.engine.spec import EngineSpec
+from service.engine.wire import GPU_BUDGETS, EngineSpec, Job, JobResult, SchedulerConfig, SearchParams
 from tests.fakes.own_text import own_sentences
 
 SENTENCES = 300

@@ -14,11 +14,9 @@ from model.tokenizer import Tokenizer
 from service.engine.cpu.session import open_session
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import CudaRunner, graph_paths
-from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
-from service.engine.scheduler import GPU_BUDGETS
-from service.engine.spec import EngineSpec
+from service.engine.wire import GPU_BUDGETS, EngineSpec, Job, JobResult, SearchParams
 from tests.fakes.own_text import own_sentences
 from tests.gpu_counted.counters import Count, Counts, Measured, total
 from tests.gpu_counted.scripted import ScriptedRunner

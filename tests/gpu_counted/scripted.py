@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from service.engine.beam import Candidates
-from service.engine.cuda.cache import CudaState
+from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.runner import CudaRunner
+from service.engine.logits import Edits
 from service.engine.runner import Floats, Ints
-from service.engine.steering import Edits
 
 SHORTEST, LONGEST = 10, 40
 

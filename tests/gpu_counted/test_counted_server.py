@@ -18,7 +18,7 @@ from tests.gpu_counted.counters import Measured, total
 
 ON_CUDA = {
     "DRAGOMAN_ENGINE__DEVICE": "cuda",
-    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner",
+    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner",
 }
 
 
@@ -96,7 +96,7 @@ def test_without_what_cuda_needs_auto_serves_on_the_cpu_and_says_why(bundle, tmp
 def test_cards_of_all_architectures_with_kernels_open_all_graphs(bundle):
     code = (
         "import sys; from pathlib import Path; from service.engine.cuda.runner import CudaRunner;"
-        "from service.engine.spec import EngineSpec; from tests.gpu_counted.loads import settled;"
+        "from service.engine.wire import EngineSpec; from tests.gpu_counted.loads import settled;"
         "cost = settled(CudaRunner.open(EngineSpec(bundle_dir=Path(sys.argv[1]), device='cuda')), 16, 4);"
         "assert cost.is_clean() and cost.number('plan') == 0, cost.counts"
     )

@@ -12,15 +12,13 @@ import pytest
 
 from model.bundle import Bundle
 from service.engine.cuda import cudart
-from service.engine.cuda.cache import _KEPT_BYTES
+from service.engine.cuda.kv_cache import _KEPT_BYTES
 from service.engine.cuda.memory import CudaDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, SearchParams
+from service.engine.logits import Edits
 from service.engine.loop import EngineLoop
-from service.engine.scheduler import GPU_BUDGETS
-from service.engine.spec import EngineSpec
-from service.engine.steering import Edits
+from service.engine.wire import GPU_BUDGETS, EngineSpec, FailureKind, Job, JobFailure, JobResult, SearchParams
 from tests.gpu_counted.counters import Measured, total
 from tests.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, settled, sources, stream, twin
 from tests.gpu_counted.scripted import ScriptedRunner

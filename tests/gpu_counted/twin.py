@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.engine.beam import Candidates
-from service.engine.job import Forced, HeadWeights
+from service.engine.logits import Edits
 from service.engine.runner import Floats, Ints
-from service.engine.scheduler import SchedulerConfig
-from service.engine.steering import Edits
+from service.engine.wire import Forced, HeadWeights, SchedulerConfig
 
 
 @dataclass(frozen=True)

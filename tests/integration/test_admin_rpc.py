@@ -183,7 +183,7 @@ async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server)
     log = server.log_text()
 
     assert answer == ["geheim und lang " * 8 + "hier"]
-    assert "service/grpc/servicer.py" in log  # of the call itself
-    assert "service/translation/translator.py" in log
-    assert "service/engine/process.py" in log
+    assert "service/api/grpc/dragoman.py" in log  # of the call itself
+    assert "service/translate/translator.py" in log
+    assert "service/engine/worker.py" in log
     assert "geheim" not in log

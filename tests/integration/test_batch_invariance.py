@@ -29,7 +29,7 @@ OPTIONS = (
 )
 NUM_CLIENTS = 64
 ORDERS = {"int8": (2,), "fp32": (1,)}  # seeds
-REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
+REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner"}
 
 Text = tuple[str, TranslateOptions]  # a sentence and how to search
 Texts = list[Text]

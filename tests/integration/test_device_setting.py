@@ -12,7 +12,7 @@ from model.bundle import Bundle, default_bundle_dir
 from tests.fakes.calls import calling
 from tests.fakes.server_process import run_to_end, start
 
-REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
+REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner"}
 
 
 def _has_gpu_build() -> bool:

@@ -23,7 +23,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     servers: list[ServerProcess] = []
 
     def begin(**settings: str) -> ServerProcess:
-        settings["DRAGOMAN_ENGINE__RUNNER_FACTORY"] = "service.engine.process:create_runner"
+        settings["DRAGOMAN_ENGINE__RUNNER_FACTORY"] = "service.engine.worker:create_runner"
         servers.append(start(None, tmp_path, **settings))
         return servers[-1]
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service import http
+from service.api import http
 from tests.fakes.calls import eventually
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import ask, post, post_form, post_multipart

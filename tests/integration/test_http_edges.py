@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.calls.api_keys import generate_key
+from service.api.api_keys import generate_key
 from service.cli.keys import NewKey, append_entry, entry_of
 from tests.fakes.edges import TWO_EDGES, http_to_each_edge
 from tests.fakes.http_requests import ask, post, post_multipart

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from export.importers.command import app
 from model.bundle import Bundle
-from tests.component.registry.test_models_on_demand import put
+from tests.component.models.test_models_on_demand import put
 from tests.fakes.calls import calling
 from tests.fakes.server_process import ROOT, start
 from tests.parity.test_language_groups import write_opus
@@ -38,7 +38,7 @@ def model() -> Path:
 async def test_one_command_adds_a_model_to_a_server_that_runs(model, tmp_path):
     repository = tmp_path / "models"
     put(repository, "tiny")
-    factory = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
+    factory = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner"}
     server = start(None, tmp_path, "--models", str(repository), "--admin-port", "0", **factory)
     command = ["models", "add", model, "--models", repository, "--server", server.admin_address]
     options = ["--name", "aren", "--source-language=ar", "--target-language=en"]
@@ -65,7 +65,7 @@ async def test_a_package_of_argos_and_a_model_of_several_targets_are_added_and_s
         done = await asyncio.to_thread(run_program, "service", "models", "add", *command, "--models", repository)
         assert done.returncode == 0, done.stderr
 
-    factory = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
+    factory = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner"}
     server = start(None, tmp_path, "--models", str(repository), **factory)
     found = []
     try:

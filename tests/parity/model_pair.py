@@ -24,8 +24,8 @@ from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.wire import Job, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.parity.ctranslate2_model import numbered
 from tests.parity.generate_models import generated

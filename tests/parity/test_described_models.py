@@ -23,8 +23,8 @@ from model.search import BeamConfig, beam_search
 from model.shortlist import Shortlist
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from tests.fakes.engine_runs import run
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_graphs, tiny_model, write_tiny_bundle
 from tests.parity.ctranslate2_model import write_ctranslate2_model

@@ -14,17 +14,16 @@ from export.source import ExportSource
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
-from service.engine.cpu.cache import MASKED
+from service.engine.cpu.kv_cache import MASKED
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import open_session
-from service.engine.cuda.cache import CudaState
+from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.faults import DeviceOutOfMemory
-from service.engine.job import FailureKind, Forced, Job, JobFailure, JobResult, Outcome, SearchParams
 from service.engine.loop import EngineLoop
 from service.engine.runner import CacheShape, Runner
-from service.engine.scheduler import SchedulerConfig
+from service.engine.wire import FailureKind, Forced, Job, JobFailure, JobResult, Outcome, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
 from tests.fakes.steered_jobs import steered

@@ -11,7 +11,7 @@ import torch
 from model.bundle import Bundle
 from model.config import NormPlacement
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Hypothesis, SearchParams
+from service.engine.wire import Hypothesis, SearchParams
 from tests.fakes.engine_runs import translate
 from tests.fakes.steered_jobs import suppressing
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle

@@ -11,13 +11,11 @@ from model.bundle import Bundle, BundleError
 from model.manifest import DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
-from service.engine.cpu.cache import CpuEncoded
+from service.engine.cpu.kv_cache import CpuEncoded
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.process import create_runner
-from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
+from service.engine.wire import EngineSpec, FailureKind, Job, JobFailure, JobResult, SchedulerConfig, SearchParams
+from service.engine.worker import create_runner
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.steered_jobs import steered, suppressing
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle

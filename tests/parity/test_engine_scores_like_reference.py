@@ -15,9 +15,8 @@ from model.tokenizer import Tokenizer
 from model.tools.attention import AttentionPart, attention_weights
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import FailureKind, Forced, Job, JobFailure, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.scheduler import SchedulerConfig
+from service.engine.wire import FailureKind, Forced, Job, JobFailure, JobResult, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle

@@ -21,7 +21,7 @@ from model.config import Activation, StopRule
 from model.tokenizer import load_tokenizer
 from model.tools import learn_shortlist
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 from service.local import LocalTranslator
 from service.records import TranslateOptions
 from tests.fakes.engine_runs import translate

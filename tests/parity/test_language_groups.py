@@ -21,8 +21,8 @@ from model.config import StopRule
 from model.shortlist import Shortlist
 from model.tokenizer import load_tokenizer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
+from service.engine.wire import Job, JobResult, SearchParams
 from tests.fakes.engine_runs import run
 from tests.fakes.own_text import own_sentences
 from tests.parity.ctranslate2_model import write_ctranslate2_model

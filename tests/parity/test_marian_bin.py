@@ -15,7 +15,7 @@ from model.manifest import AlignmentHeads
 from model.tokenizer import load_tokenizer
 from service.engine.cpu.native.runner import NativeRunner
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 from tests.conftest import ENGLISH
 from tests.fakes.engine_runs import translate
 from tests.parity.ctranslate2_model import pieces

@@ -20,11 +20,9 @@ from service.engine.cpu.native.choice import library_problem, native_problem
 from service.engine.cpu.native.library import LibraryError, instruction_set, require_whole
 from service.engine.cpu.native.runner import NativeCandidates, NativeRunner, _Arrays, open_model
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import FailureKind, FinishReason, Job, JobFailure, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.process import create_runner
-from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
+from service.engine.wire import EngineSpec, FailureKind, FinishReason, Job, JobFailure, SchedulerConfig, SearchParams
+from service.engine.worker import create_runner
 from tests.fakes.engine_runs import hypotheses, run, translate
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 from tests.native.border import call_at_random

@@ -18,7 +18,7 @@ from export.verify import reference_model
 from model.config import Activation, ModelConfig
 from model.tokenizer import load_tokenizer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 from tests.fakes.engine_runs import translate
 from tests.fakes.tiny_model import tiny_model
 from tests.parity.model_pair import is_near_tie, num_sentences

@@ -14,9 +14,8 @@ from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Job, JobResult, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.scheduler import SchedulerConfig
+from service.engine.wire import Job, JobResult, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.tiny_model import (
     VOCABULARY,

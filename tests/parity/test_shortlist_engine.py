@@ -11,9 +11,8 @@ from model.shortlist import Shortlist
 from model.transformer import Transformer
 from service.engine.cpu.native.runner import NativeRunner
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import Hypothesis, Job, SearchParams
 from service.engine.loop import EngineLoop
-from service.engine.scheduler import SchedulerConfig
+from service.engine.wire import Hypothesis, Job, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.steered_jobs import steered
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle

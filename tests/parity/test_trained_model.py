@@ -9,7 +9,7 @@ from model.bundle import Bundle
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 from service.local import LocalTranslator
 from tests.fakes.engine_runs import translate
 from tests.fakes.own_text import own_sentences

@@ -11,7 +11,7 @@ from model.transformer import Transformer
 from service.engine.cpu import session
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cpu.session import session_options
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 from tests.fakes.engine_runs import translate
 from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle

@@ -16,7 +16,7 @@ from model.bundle import Bundle
 from model.search import score
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import CpuRunner
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 from tests.fakes.engine_runs import translate
 from tests.parity.ctranslate2_model import translate_with_ctranslate2, write_ctranslate2_model
 

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from service.http.server import TIMEOUT_S
+from service.api.http.server import TIMEOUT_S
 from tests.fakes.calls import eventually, words
 from tests.fakes.edges import TWO_EDGES
 from tests.fakes.http_requests import Answer, ask, post

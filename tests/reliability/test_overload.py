@@ -75,7 +75,7 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
     with kept_to(cpus[0]):  # its processes and their threads inherit that
         server = start_server(
             DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
-            DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
+            DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.worker:create_runner",
         )
     texts = tuple(own_sentences(400, seed=3))
     source = Source(phases=(), texts=texts, beam_size=None, num_channels=4)

@@ -185,7 +185,7 @@ async def test_rows_of_an_abandoned_call_are_free_within_a_second(start_server, 
 async def test_first_requests_are_as_quick_as_later_ones(start_server, seen: Seen):
     server = start_server(
         DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.worker:create_runner",
     )
     texts = iter(own_sentences(100) * 3)
     async with calling(server.address) as calls:

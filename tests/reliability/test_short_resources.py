@@ -89,7 +89,7 @@ async def test_real_engine_that_gets_no_memory_refuses_and_serves_again(start_se
     """Its address space may not grow by more than 8 MiB while 64 long texts come."""
     server = start_server(
         DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
-        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.process:create_runner",
+        DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.worker:create_runner",
         DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS="600",  # or a slow machine would refuse so much before it begins
         DRAGOMAN_LIMITS__MAX_QUEUE_SECONDS="600",
     )

@@ -21,9 +21,9 @@ from grpc_health.v1 import health_pb2
 
 from model.bundle import default_bundle_dir
 from protos import translation_pb2 as pb
+from service.api.grpc.server import MIN_PING_INTERVAL_S
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
-from service.grpc.listening import MIN_PING_INTERVAL_S
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.certificates import Authority
 from tests.fakes.http2_peer import (

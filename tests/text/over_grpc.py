@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 
 from protos import translation_pb2 as pb
-from service.grpc.codec import decode_result, encode_request
+from service.api.grpc.codec import decode_result, encode_request
 from service.records import Translation, TranslationRequest
 from tests.fakes.calls import TRANSLATE
 from tests.fakes.server_process import start
@@ -15,7 +15,7 @@ from tests.text.judging import Translate
 
 TIMEOUT_S = 600.0
 SETTINGS = {
-    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner",
+    "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner",
     "DRAGOMAN_LIMITS__MAX_REQUEST_SECONDS": "600",
     "DRAGOMAN_LIMITS__MAX_QUEUE_SECONDS": "600",
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.errors import InternalError
 from service.records import Span, TextFormat, TextWarning, TranslatedSegment, TranslatedText, Translation, WarningKind
 from tests.text import conditions, markup_conditions

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.records import TextFormat, TranslatedText, Translation
 from tests.text.conditions import keeps_bullets, keeps_spans, keeps_white_space
 from tests.text.corpus import all_cases

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from model.bundle import Bundle, default_bundle_dir
-from service.registry.model_info import describe
+from service.models.info import describe
 from tests.fakes.certificates import Authority
 from tests.fakes.own_text import own_sentences
 from trials.docs_run.pages import ROOT, Step, program_of

@@ -35,9 +35,8 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from service.documents.draft import FileDraft
+from service.documents.draft import FileDraft, report_of
 from service.documents.formats import DocumentFormat, format_of, read_file
-from service.documents.report import report_of
 from service.local import LocalTranslator
 from service.records import TranslateOptions, TranslationRequest, WarningKind
 from tests.fakes.shouting import echoed_file, shouted_file

@@ -84,7 +84,7 @@ async def _read_to_the_end(stream: Any) -> None:
 
 
 def _is_malformed(details: str) -> bool:
-    """Whether the server could make no message of the bytes (service/grpc/codec.py), so that admission saw nothing."""
+    """Whether the server could make no message of the bytes (codec.py), so that admission saw nothing."""
     return details.startswith("the request is not a valid ") or details.endswith(" is not valid UTF-8")
 
 

@@ -154,7 +154,7 @@ def facts(figures: dict[str, Any]) -> dict[str, bool]:
 
 def _start(options: argparse.Namespace, directory: Path) -> tuple[ServerProcess, Reloads | None]:
     """Start the server with en-de, from a repository where it is to reload."""
-    variables = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner"}
+    variables = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner"}
     if not options.reload_minutes:
         return start(default_bundle_dir(), directory, **variables), None
     name = json.loads((default_bundle_dir() / "manifest.json").read_text())["name"]

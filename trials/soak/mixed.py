@@ -24,11 +24,11 @@ import grpc
 import psutil
 
 from model.bundle import default_bundle_dir
-from protos import google_translation_pb2 as google
+from protos import google_translation_pb2 as google_pb
 from protos import open_inference_pb2 as inference
-from service.calls.api_keys import generate_key
+from service.api.api_keys import generate_key
+from service.api.grpc import google, kserve
 from service.cli.keys import NewKey, append_entry, entry_of
-from service.grpc import google_servicer, open_inference_servicer
 from tests.fakes.books import Watch, watching
 from tests.fakes.calls import TRANSLATE, Calls, calling, code_of
 from tests.fakes.http_requests import post
@@ -47,10 +47,10 @@ STREAM = "stream"
 KEY_OF = {
     TRANSLATE[1:]: "one",
     STREAM: "one",
-    google_servicer.TRANSLATE: "one",
+    google.TRANSLATE: "one",
     "libretranslate/translate": "two",
     "deepl/translate": "two",
-    open_inference_servicer.INFER: "two",
+    kserve.INFER: "two",
 }
 
 Send = Callable[[str], Awaitable[str]]  # text -> code
@@ -88,8 +88,8 @@ class Callers:
         return await self._awaited[number]
 
     async def google(self, text: str) -> str:
-        request = google.TranslateTextRequest(contents=[text], mime_type="text/plain", target_language_code="de")
-        return await self._call(google_servicer.TRANSLATE, request, "one")
+        request = google_pb.TranslateTextRequest(contents=[text], mime_type="text/plain", target_language_code="de")
+        return await self._call(google.TRANSLATE, request, "one")
 
     async def infer(self, text: str) -> str:
         data = text.encode()
@@ -97,7 +97,7 @@ class Callers:
             model_name="en-de", raw_input_contents=[struct.pack("<I", len(data)) + data]
         )
         request.inputs.add(name="text", datatype="BYTES", shape=[1])
-        return await self._call(open_inference_servicer.INFER, request, "two")
+        return await self._call(kserve.INFER, request, "two")
 
     async def libretranslate(self, text: str) -> str:
         return await self._post("/translate", q=text, **LANGUAGES)
@@ -219,7 +219,7 @@ def main() -> int:
         for name, key in keys.items():
             append_entry(file, entry_of(NewKey(name=name), key))
         settings = {
-            "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.process:create_runner",
+            "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner",
             "DRAGOMAN_ENGINE__NUM_ENGINES": str(os.cpu_count()),
             "DRAGOMAN_SECURITY__API_KEYS": str(file),
             "DRAGOMAN_LISTEN__EDGES": str(options.edges),

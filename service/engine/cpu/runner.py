@@ -13,10 +13,10 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates
-from service.engine.cpu.cache import CpuCache, CpuEncoded
+from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
 from service.engine.cpu.session import open_session
 from service.engine.faults import explained
-from service.engine.job import Forced, HeadWeights
+from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
     CacheShape,
     Floats,
@@ -29,10 +29,8 @@ from service.engine.runner import (
     pad,
     shortest_source,
 )
-from service.engine.scheduler import SchedulerConfig
 from service.engine.scoring import scored_shape
-from service.engine.spec import EngineSpec
-from service.engine.steering import NO_EDITS, Edits
+from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig
 
 SHOWN = "num_shown"  # input of encoder and scorer: sentences, from the first on, whose attention weights are given
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from service.engine.cuda import cudart
 from service.engine.cuda.region import CudaRegion, HostRegion, Region
-from service.engine.spec import Device as DeviceName
+from service.engine.wire import Device as DeviceName
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -1,6 +1,6 @@
 """Runs the fp16 graphs on a GPU (`Runner`): keys and values stay there, and a step is one upload and one download.
 
-A step runs over a few more slots than there are sentences (`cache.py`), so that few shapes come up; what it says of
+A step runs over a few more slots than there are sentences (`kv_cache.py`), so that few shapes come up; what it says of
 the others is thrown away.  With `cuda_graphs`, the steps of all shapes that usual searches take are recorded at the
 start and replayed from then on: one launch in place of a hundred.  Others are recorded when they come up.
 """
@@ -16,8 +16,8 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates, num_candidates
-from service.engine.cuda.budgets import fitting_budgets
-from service.engine.cuda.cache import (
+from service.engine.cuda.device import fitting_budgets
+from service.engine.cuda.kv_cache import (
     HALF_MASKED,
     Arrays,
     CachePool,
@@ -32,7 +32,7 @@ from service.engine.cuda.scorer import CudaScorer
 from service.engine.cuda.session import free_memory, open_on_cuda, require_cuda
 from service.engine.cuda.steps import BoundStep, Steps, run_options
 from service.engine.faults import explained
-from service.engine.job import Forced, HeadWeights
+from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
     CacheShape,
     Floats,
@@ -44,9 +44,7 @@ from service.engine.runner import (
     pad,
     shortest_source,
 )
-from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
-from service.engine.steering import NO_EDITS, Edits
+from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig
 
 _SOURCE_COLUMNS = 8  # sources are padded to multiples of it
 _ENCODER_BYTES = 1 << 20  # of what the encoder is given: 100,000 tokens

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.config import DecodingProfile
-from service.engine.cuda.cache import Arrays, CudaEncoded, SlotMemory, source_bucket
+from service.engine.cuda.kv_cache import Arrays, CudaEncoded, SlotMemory, source_bucket
 from service.engine.cuda.memory import Device, Layout
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
-from service.engine.job import Forced
 from service.engine.runner import CacheShape, layer_names
 from service.engine.scoring import scored_shape
+from service.engine.wire import Forced
 
 _LOGIT_BYTES = 2 + 3 * 4  # half precision as a product, float32 before and behind the softmax, and one in between
 _LOGITS_AT_ONCE = 1 << 30  # bytes

@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from service.engine.cuda import cudart
 from service.engine.cuda.device import CHECK_DRIVER, INSTALL, DeviceError
-from service.engine.spec import Device
+from service.engine.wire import Device
 
 # cuDNN is opened by name, and nothing runs without it.
 _LIBRARIES = (cudart.LIBRARY, "libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10", "libcudnn.so.9")

@@ -2,7 +2,7 @@
 
 A recording (CUDA graph) is one launch in place of a hundred.  It is good for as long as the session lives, for nothing
 that it reads or writes moves: what changes from step to step is sent into one block, keys and values keep their
-addresses (`cache.py`).  Few shapes come up, since slots, columns and edits are counted in coarse numbers.
+addresses (`kv_cache.py`).  Few shapes come up, since slots, columns and edits are counted in coarse numbers.
 
 Knows neither sentences nor searches.
 """
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from service.engine.cuda.cache import Arrays, CudaState
+from service.engine.cuda.kv_cache import Arrays, CudaState
 from service.engine.cuda.memory import Block, Device, Layout
 from service.engine.cuda.session import on_device
 from service.engine.faults import explained
+from service.engine.logits import NO_EDITS
 from service.engine.runner import CacheShape, StepGraph, layer_names
-from service.engine.steering import NO_EDITS
 
 _MAX_RECORDINGS = 512  # each keeps memory for as long as the session lives; further shapes are launched unrecorded
 _MAX_SHAPES = 2 * _MAX_RECORDINGS  # that are bound

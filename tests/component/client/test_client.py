@@ -10,7 +10,7 @@ import pytest
 from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.errors import DeadlineExceeded, InvalidInput, NotFound, TooLong
 from service.records import TranslateOptions, Translation
 from tests.fakes.scripted_server import QUICK, Context, client, failing, running, shout, shout_each

@@ -10,7 +10,7 @@ from model.config import BOS_ID, EOS_ID, ModelConfig
 from model.search import BeamConfig, beam_search, greedy_search, num_wanted, score
 from model.transformer import Transformer
 from service.engine import beam
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 
 A, B, C = 4, 5, 6
 

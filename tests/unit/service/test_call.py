@@ -3,7 +3,7 @@
 import pytest
 
 from service.call import Call, Caller
-from service.engine.job import FinishReason, Hypothesis, JobResult
+from service.engine.wire import FinishReason, Hypothesis, JobResult
 from service.errors import PermissionDenied
 from service.records import Priority
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from service.bulk import parquet, ray_engine
 from service.cli import plan
 from service.extras import how_to_install
-from service.loadtest import report
+from service.tools.bulk import parquet, ray_engine
+from service.tools.loadtest import report
 
 ROOT = Path(__file__).resolve().parents[3]
 UNUSED: Any = None  # the package is missed before anything is looked at

@@ -8,13 +8,13 @@ import pytest
 
 from model.bundle import Bundle
 from model.config import EOS_ID
-from service.engine.job import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome
 from service.engine.loop import EngineLoop
+from service.engine.wire import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome
 from service.errors import InternalError, InvalidInput, TooLong
 from service.local import LocalTranslator
+from service.models.check import load_tokenizer
+from service.models.info import TextCodec, describe
 from service.records import Segmentation, TranslateOptions
-from service.registry.bundle_check import load_tokenizer
-from service.registry.model_info import TextCodec, describe
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.echo_runner import EchoRunner

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from model.bundle import Bundle
 from service.engine.cpu.native.library import PLAIN, LibraryError, instruction_set
-from service.engine.spec import Runtime
+from service.engine.wire import Runtime
 
 PANEL = 16  # outputs whose weights lie together, and the multiple of every width
 

@@ -1,6 +1,6 @@
 """Writes the weights of a bundle's graphs as `model.cpp` reads them: each once, packed for products, in one file.
 
-All engines of a model map that file, which `service/engines/packed_weights.py` has written before they start.
+All engines of a model map that file, which `service/scheduler/packed_weights.py` has written before they start.
 Sums run over zeros where a width is no multiple of 16, which changes nothing.
 
 Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, V tokens.
@@ -23,7 +23,7 @@ from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
 from service.engine.cpu.native.choice import PANEL
 from service.engine.cpu.native.library import PACKED_NAME, weight_levels
-from service.engine.spec import EngineSpec
+from service.engine.wire import EngineSpec
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]

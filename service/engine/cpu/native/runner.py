@@ -36,10 +36,9 @@ from service.engine.cpu.native.library import (
 )
 from service.engine.cpu.native.library import instruction_set as find_instruction_set
 from service.engine.cpu.native.pack import write_packed
-from service.engine.job import Forced, HeadWeights
+from service.engine.logits import Edits
 from service.engine.runner import check_limits, no_scorer, shortest_source
-from service.engine.scheduler import SchedulerConfig
-from service.engine.steering import Edits
+from service.engine.wire import Forced, HeadWeights, SchedulerConfig
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -11,13 +11,13 @@ import pytest
 import typer
 from rich.console import Console
 
-from service.bulk.job import JobError
-from service.bulk.workers import OtherVersion
 from service.cli import bulk as bulk_command
 from service.cli.bulk import Bulk, run
-from service.cli.reporting import EXIT_NO_ANSWER, EXIT_USAGE, reported
+from service.cli.output import EXIT_NO_ANSWER, EXIT_USAGE, reported
 from service.errors import InternalError, InvalidInput, NotFound, PermissionDenied, TooLong, Unavailable
 from service.records import ModelInfo, TranslateAll, Translation
+from service.tools.bulk.job import JobError
+from service.tools.bulk.workers import OtherVersion
 from tests.fakes.bulk_jobs import shout
 from tests.fakes.model_info import model_info
 

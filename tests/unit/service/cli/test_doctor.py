@@ -20,7 +20,7 @@ from service.cli.doctor import (
     examine,
 )
 from service.config import EngineConfig, ListenConfig, ModelsConfig, ServerConfig
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
 from tests.fakes.command_line import run

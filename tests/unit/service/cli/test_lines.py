@@ -5,10 +5,10 @@ import json
 from dataclasses import replace
 
 from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput
+from service.models.info import untranslated
 from service.records import Span, TextWarning, TranslatedSegment, TranslatedText, Translation, WarningKind
-from service.registry.model_info import untranslated
 from service.text.lines import text_of_line
 
 

@@ -14,7 +14,7 @@ from protos import translation_pb2 as pb
 from service.cli import loadtest as loadtest_command
 from service.cli.loadtest import LoadTest, requests_of
 from service.errors import Unavailable
-from service.loadtest.run import StageOutcome
+from service.tools.loadtest.run import StageOutcome
 from tests.fakes.ended_calls import records
 
 Run = Callable[..., str]  # stages, options -> everything that was printed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.client.target import checked_target, is_local, proxy_on_the_way
+from service.client.channel import checked_target, is_local, proxy_on_the_way
 
 PROXY = {"http_proxy": "http://somebody:secret@proxy.example:3128/"}
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.documents import subtitles
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.errors import InternalError
 from service.records import Link, Span, TranslatedSegment, TranslatedText, Translation, WarningKind
 from tests.fakes.shouting import answered, echoed, shouted, translation_of

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from service.documents import xliff
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.errors import InternalError
 from service.records import (
     Span,

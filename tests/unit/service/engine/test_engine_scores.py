@@ -10,11 +10,19 @@ from hypothesis import strategies as st
 
 from model.bundle import BundleError
 from model.config import BOS_ID, EOS_ID
-from service.engine.cpu.cache import CpuEncoded
-from service.engine.job import FailureKind, FinishReason, Forced, Job, JobResult, from_payload, to_frame
+from service.engine.cpu.kv_cache import CpuEncoded
 from service.engine.loop import EngineLoop
-from service.engine.scheduler import SchedulerConfig
 from service.engine.scoring import scored_shape, scorer_batches
+from service.engine.wire import (
+    FailureKind,
+    FinishReason,
+    Forced,
+    Job,
+    JobResult,
+    SchedulerConfig,
+    from_payload,
+    to_frame,
+)
 from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import assert_nothing_is_left, engine, engine_with, job, kind_of, run, tokens
 from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, misbehaving_script, random_script

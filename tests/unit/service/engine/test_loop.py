@@ -8,10 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import EOS_ID
-from service.engine.cpu.cache import CpuCache, CpuEncoded
-from service.engine.job import FailureKind, Job, JobFailure, JobResult, Outcome, SearchParams, StepStats
+from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
 from service.engine.loop import encoder_batches
-from service.engine.scheduler import SchedulerConfig
+from service.engine.wire import (
+    FailureKind,
+    Job,
+    JobFailure,
+    JobResult,
+    Outcome,
+    SchedulerConfig,
+    SearchParams,
+    StepStats,
+)
 from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import (
     Recorder,

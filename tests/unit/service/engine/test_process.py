@@ -6,11 +6,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from service.engine.job import Command, Job, JobResult, Report, SearchParams, StepStats
 from service.engine.loop import EngineLoop
-from service.engine.process import _create_engine, _serve, environment
-from service.engine.scheduler import SchedulerConfig
-from service.engine.spec import EngineSpec
+from service.engine.wire import Command, EngineSpec, Job, JobResult, Report, SchedulerConfig, SearchParams, StepStats
+from service.engine.worker import _create_engine, _serve, environment
 from tests.fakes.fake_runner import FakeRunner
 
 JOB = Job(
@@ -84,7 +82,7 @@ def test_idle_engine_gives_a_sign_of_life_every_heartbeat():
 def test_engine_returns_freed_memory_after_its_start_and_once_after_work(monkeypatch):
     inbox: SimpleQueue[Command] = SimpleQueue()
     events: list[str] = []
-    monkeypatch.setattr("service.engine.process.return_freed_memory", lambda: events.append("returned"))
+    monkeypatch.setattr("service.engine.worker.return_freed_memory", lambda: events.append("returned"))
 
     def send(report: Report) -> None:
         events.append("outcome" if report.outcomes else "heartbeat")

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from service.engine.job import FailureKind, Job, SearchParams
-from service.engine.scheduler import Drop, Plan, Scheduler, SchedulerConfig
+from service.engine.scheduler import Drop, Plan, Scheduler
+from service.engine.wire import FailureKind, Job, SchedulerConfig, SearchParams
 from tests.fakes.roomy_scheduler import ROOMY, job, scheduler_with, started
 
 

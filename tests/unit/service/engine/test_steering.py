@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID
 from service.engine.beam import BeamSearch, num_candidates
-from service.engine.job import Job, JobResult, SearchParams
-from service.engine.steering import Steering, draw, edits_of
+from service.engine.logits import Steering, draw, edits_of
+from service.engine.wire import Job, JobResult, SearchParams
 from tests.fakes.engine_runs import alone, engine, run, tokens
 from tests.fakes.fake_runner import FakeRunner, random_script
 from tests.fakes.plain_search import plain_search

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from service.engine.job import Ready, Report, to_frame
-from service.processes import child
-from service.processes.channel import FrameChannel
-from service.processes.child import ChildProcess, Program, Spare, StartError, start_child
+from service.engine.wire import Ready, Report, to_frame
+from service.processes.process import ChildProcess, Program, Spare, StartError, start_child
+from service.processes.rpc import FrameChannel
 from tests.fakes.calls import eventually
 
 PROGRAM = Program(name="engine", command_line=lambda _: [], spec=lambda: None)
@@ -38,7 +37,7 @@ async def test_process_that_cannot_be_made_is_one_that_does_not_start(monkeypatc
     async def no_descriptors(*arguments: object, **settings: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("service.processes.child.asyncio.create_subprocess_exec", no_descriptors)
+    monkeypatch.setattr("service.processes.process.asyncio.create_subprocess_exec", no_descriptors)
 
     with pytest.raises(StartError, match=r"no process could be made.*Too many open files"):
         await start_child(PROGRAM, 60.0)
@@ -50,7 +49,7 @@ async def test_greeting_that_is_no_record_is_one_that_does_not_start(monkeypatch
     async def spawn(*_: object) -> ChildProcess:
         return process_around(process, b"\0\0\0\2no")[0]
 
-    monkeypatch.setattr(child, "_spawn", spawn)
+    monkeypatch.setattr("service.processes.process._spawn", spawn)
 
     with pytest.raises(StartError, match="cannot be understood: UnpicklingError"):
         await start_child(PROGRAM, 60.0)
@@ -67,7 +66,7 @@ class TestSpare:
             made.append(ScriptedProcess())
             return process_around(made[-1], to_frame(Ready()))[0]
 
-        monkeypatch.setattr(child, "_spawn", spawn)
+        monkeypatch.setattr("service.processes.process._spawn", spawn)
         return made
 
     async def test_is_made_once_and_taken_by_the_next_start(self, made):
@@ -100,7 +99,7 @@ class TestSpare:
         async def no_descriptors(*arguments: object, **settings: object) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr("service.processes.child.asyncio.create_subprocess_exec", no_descriptors)
+        monkeypatch.setattr("service.processes.process.asyncio.create_subprocess_exec", no_descriptors)
         spare = Spare("edge", lambda _: [])
 
         with capture_logs() as entries:
@@ -131,7 +130,7 @@ async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_kill
         for _ in range(5):
             await real_sleep(0)
 
-    monkeypatch.setattr("service.processes.child.asyncio.sleep", sleep)
+    monkeypatch.setattr("service.processes.process.asyncio.sleep", sleep)
     reports: list[Report] = []
     following = asyncio.create_task(engine.listen(reports.append, 8.0))
     while not engine.is_condemned:

@@ -12,19 +12,19 @@ import pytest
 
 from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
-from service.engine.job import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
+from service.engine.wire import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
 from service.errors import Overloaded, Unavailable
+from service.models.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
+from service.models.loaded import ModelHost
 from service.processes.rpc import Peer
-from service.queue.admission import Permit
-from service.registry.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
-from service.registry.host import ModelHost
+from service.scheduler.admission import Permit
 from service.server.frontend import Frontend, ServingState
 from service.server.frontend_process import RemoteStatus, ThisProcess
 from service.server.frontends import Frontends
 from service.server.remote_scheduler import RemoteScheduler
 from service.telemetry.logs import set_log_level
 from service.telemetry.metrics import Metrics
-from service.translation.account import Account
+from service.translate.usage import Account
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.logs import log
 from tests.fakes.model_info import model_info

@@ -8,11 +8,11 @@ from model.bundle import Bundle, BundleError, default_bundle_dir
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerConfig
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
-from service.engine.scheduler import SchedulerConfig
-from service.registry.bundle_check import check_in_engine
-from service.registry.repository import BundleCandidate
-from service.registry.residents import Residents
-from service.registry.translation_cache import TranslationCache
+from service.engine.wire import SchedulerConfig
+from service.models.cache import Residents
+from service.models.check import check_in_engine
+from service.models.repository import BundleCandidate
+from service.models.translation_cache import TranslationCache
 from service.server import model_hosting
 from service.server.model_hosting import engine_spec, make_host, num_engines, runtime_for
 from service.telemetry.metrics import Metrics

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.call import Call
-from service.engine.job import FinishReason, StepStats
+from service.engine.wire import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
 from service.records import Priority, TranslatedText, Translation, WarningKind
 from service.telemetry.metrics import Metrics

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.call import Call
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.records import Priority, TranslatedText, Translation
 from service.telemetry.metrics import Metrics, Snapshot, server_version
 from tests.fakes.books import imbalance, samples

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.capitals import begun_as_in_source, go_on, is_capitals, raise_case, recase
+from service.text.readable import begun_as_in_source, go_on, is_capitals, raise_case, recase
 
 KNOWN = {"Katzen", "Garten", "USA", "NASA", "London", "Wien"}  # by the tokenizer, besides all words in lower case
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from service.records import Link, TextFormat
 from service.text.alignment import words_of
-from service.text.document import Segment
+from service.text.document import Segment, split
 from service.text.markup import escape, parse
-from service.text.pieces import split
 from service.text.placement import is_well_formed, place_tags
 
 FORMATS = st.sampled_from(TextFormat)

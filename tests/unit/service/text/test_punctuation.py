@@ -3,7 +3,7 @@
 import pytest
 
 from service.records import Span
-from service.text.punctuation import as_in_source, eased
+from service.text.readable import as_in_source, eased
 
 
 @pytest.mark.parametrize(

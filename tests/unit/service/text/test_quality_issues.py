@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.job import FinishReason
+from service.engine.wire import FinishReason
 from service.records import Link, Span, WarningKind
 from service.text.quality import coverage, issues
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.engine.job import SearchParams
+from service.engine.wire import SearchParams
 from service.records import WarningKind
 from service.text.quality import Attempt, Retry, better, safer
 

@@ -5,8 +5,8 @@ import pytest
 from service.records import Link, Span, TextFormat
 from service.text.document import Segment
 from service.text.markup import parse
+from service.text.protect import Alphabet, spans_of
 from service.text.readable import readable, spelled
-from service.text.spans import Alphabet, spans_of
 
 KNOWN = frozenset(map(chr, range(32, 127))) - {"\\"} | set("äöüß")
 ALPHABET = Alphabet(lambda character: character if character in KNOWN else None)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from service.records import Link, Span
 from service.text.document import Segment, Tag, TagKind
+from service.text.protect import Alphabet, find_spans
 from service.text.restore import (
     STAND_INS,
     StandIn,
@@ -18,7 +19,6 @@ from service.text.restore import (
     take_out,
     with_stand_ins,
 )
-from service.text.spans import Alphabet, find_spans
 
 ALPHABET = Alphabet(lambda character: character if character.isalnum() or character in " .,:;!?-'()" else None)
 WORDS = st.sampled_from(["the", "cat", "Haus", "你好", ".", ",", "(", ")", "-", "5", " ", "  ", "\n", "'s", "X", "XA"])

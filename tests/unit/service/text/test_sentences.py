@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from service.records import Span, TextFormat
 from service.text.document import Document, Segment, TagKind
+from service.text.document import split as split_at
 from service.text.markup import parse
-from service.text.pieces import split as split_at
 from service.text.sentences import cuts, rewrap, split
 
 WRAPPED = "The letter had been lying in the drawer for so many years\n  that nobody knew who had written it."

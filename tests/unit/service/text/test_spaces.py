@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.text.punctuation import with_no_break_spaces
+from service.text.readable import with_no_break_spaces
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.records import Span
 from service.text.document import Segment, Tag, TagKind
-from service.text.spans import Alphabet, find_spans, spans_of
+from service.text.protect import Alphabet, find_spans, spans_of
 
 CASES = [
     line.replace("\\n", "\n")

@@ -4,9 +4,8 @@ import pytest
 
 from service.records import Link, Span, TextFormat
 from service.text.alignment import words_of
-from service.text.document import Document, Segment
+from service.text.document import Document, Segment, split
 from service.text.markup import parse
-from service.text.pieces import split
 from service.text.placement import is_well_formed, place_tags
 from service.text.restore import strip_outer
 

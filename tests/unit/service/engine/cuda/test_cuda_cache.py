@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.cpu.cache import MASKED
-from service.engine.cuda import cache
-from service.engine.cuda.cache import CachePool, CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
+from service.engine.cpu.kv_cache import MASKED
+from service.engine.cuda import kv_cache as cache
+from service.engine.cuda.kv_cache import CachePool, CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
 from service.engine.cuda.memory import HostDevice, Layout, Pitched
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.runner import CacheShape

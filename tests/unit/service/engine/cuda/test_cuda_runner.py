@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.config import ModelConfig
-from service.engine.cuda.budgets import fitting_budgets
-from service.engine.scheduler import GPU_BUDGETS, SchedulerConfig
+from service.engine.cuda.device import fitting_budgets
+from service.engine.wire import GPU_BUDGETS, SchedulerConfig
 
 MODEL = ModelConfig(vocab_size=32_000, d_model=512, d_ff=2_048, num_heads=8, num_decoder_layers=6)
 COLUMN_BYTES = 2 * 6 * 8 * 64 * 2  # keys and values, layers, heads, width, bytes

@@ -1,0 +1,195 @@
+"""Whether a call may be made, and in whose name: API keys, roles, identity.
+
+Decides from the method and the metadata alone, so before a byte of the request is read.  A key is sent as
+`authorization: Bearer KEY`, or as `x-goog-api-key: KEY`, as Google's clients do; an edge whose protocol has another
+place for keys puts them there.  Health needs none, so that balancers can ask; dragoman.admin.v1 needs one with admin
+rights; everything else, reflection and unknown methods included, needs any.  A caller without a key is the name that a
+trusted proxy gives it, or the address that it calls from.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
+from urllib.parse import unquote
+
+from service.api.api_keys import ApiKey, KeyRing, watch_keys
+from service.call import Caller
+from service.config import ConfigError, SecurityConfig
+from service.errors import PermissionDenied, Unauthenticated
+from service.telemetry.logs import printable
+from service.watched_files import WatchedFiles
+
+AUTHORIZATION = "authorization"
+GOOGLE_KEY = "x-goog-api-key"
+KEY_HEADERS = (AUTHORIZATION, GOOGLE_KEY)
+_OPEN = (
+    "grpc.health.v1.Health/",
+    "inference.GRPCInferenceService/ServerLive",
+    "inference.GRPCInferenceService/ServerReady",
+)
+_ADMIN = "dragoman.admin."
+_SCHEMES = ("bearer", "deepl-auth-key")  # the second one is that of DeepL's clients
+MAX_NAME_CHARACTERS = 128
+_PEERS_KEPT = 1_024  # each is parsed once, not for every call
+_IPV6_PREFIX = 64  # one customer's: every host of it can choose among 2**64 addresses
+_VALID_HEADER = re.compile(r"[a-z0-9_.-]{1,64}")
+_RESERVED = ("grpc-", "authorization", "x-api-key", "x-goog-api-key")
+
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
+IpAddress: TypeAlias = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedProxies:
+    """Those who may say for whom they call, and the metadata key in which they do."""
+
+    header: str | None  # None: they name no client, and say only whether it came by https
+    networks: tuple[IPv4Network | IPv6Network, ...]
+
+    def are_at(self, address: IpAddress | None) -> bool:
+        """Whether one of them calls from this address."""
+        return address is not None and any(address in network for network in self.networks)
+
+    def client_named(self, metadata: Metadata, address: IpAddress | None) -> str | None:
+        """Return the name in the metadata, or None: not from a proxy of ours, not given, or given more than once.
+
+        More than once means that the proxy lets its clients' own headers through; which is whose cannot be known.
+        """
+        if self.header is None or not self.are_at(address):
+            return None
+        names = [value for key, value in metadata if key == self.header]
+        return names[0].strip() or None if len(names) == 1 and isinstance(names[0], str) else None
+
+
+def trusted_proxies(config: SecurityConfig) -> TrustedProxies | None:
+    """Return what the settings say about proxies; None: nobody is trusted.
+
+    Raises:
+        ConfigError: there is a header that nobody is trusted with, or a value cannot be read.
+    """
+    header, written = config.identity_header, config.trusted_proxies.strip()
+    if header is None and not written:
+        return None
+    if not written:
+        raise ConfigError("security.identity_header needs security.trusted_proxies: the addresses that may send it")
+    if header is not None and (
+        not _VALID_HEADER.fullmatch(header) or header.endswith("-bin") or header.startswith(_RESERVED)
+    ):
+        raise ConfigError(f"security.identity_header is {header!r}: lower-case letters, digits and -_. are allowed")
+    try:
+        networks = tuple(ip_network(part.strip()) for part in written.split(","))
+    except ValueError as error:  # names the part at fault
+        raise ConfigError(f"security.trusted_proxies: {error}") from None
+    return TrustedProxies(header=header, networks=networks)
+
+
+def identify(peer: str, metadata: Metadata, proxies: TrustedProxies | None) -> Caller:
+    """Return the caller behind a call without a key.
+
+    Args:
+        peer: gRPC's name of the other end, such as "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234".
+    """
+    address, caller = _party_at(peer.rpartition(":")[0] or peer)
+    claimed = proxies.client_named(metadata, address) if proxies else None
+    return caller if claimed is None else Caller(name=_bounded(claimed), source="proxy")
+
+
+@lru_cache(maxsize=_PEERS_KEPT)
+def _party_at(place: str) -> tuple[IpAddress | None, Caller]:
+    """Return the address, and the caller that it is by itself; `place` is gRPC's name of a peer without the port."""
+    address = address_of(f"{place}:")
+    if address is None:
+        name = place.partition(":")[0]  # "unix"
+    elif isinstance(address, IPv6Address) and not address.is_loopback:
+        name = str(ip_network((address, _IPV6_PREFIX), strict=False))
+    else:
+        name = str(address)
+    return address, Caller(name=_bounded(name), source="peer")
+
+
+def address_of(peer: str) -> IpAddress | None:
+    """Return the IP address in gRPC's name of a peer; None where there is none, as with Unix sockets."""
+    scheme, _, rest = unquote(peer).partition(":")
+    if scheme not in ("ipv4", "ipv6"):
+        return None
+    host = rest.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _bounded(name: str) -> str:
+    return printable(name, max_characters=MAX_NAME_CHARACTERS)
+
+
+class Authenticator:
+    """Answers for one server; without keys everybody may call everything."""
+
+    def __init__(
+        self,
+        keys: WatchedFiles[KeyRing] | None = None,
+        proxies: TrustedProxies | None = None,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._keys = keys
+        self._proxies = proxies
+        self._clock = clock
+
+    def authenticate(self, method: str, metadata: Metadata) -> ApiKey | None:
+        """Return the key that the call is made with; None where none is needed.
+
+        Args:
+            method: "package.Service/Method".
+
+        Raises:
+            Unauthenticated: no key, or none that is good.
+            PermissionDenied: the key may not call this.
+        """
+        if self._keys is None or method.startswith(_OPEN):
+            return None
+        presented = _presented_key(metadata)
+        key = self._keys.current().find(presented)
+        if key is None:
+            raise Unauthenticated("the API key is not known here")
+        if key.is_expired(self._clock()):
+            raise Unauthenticated(f"the API key of {key.caller.name} has expired")
+        if method.startswith(_ADMIN) and not key.is_admin:
+            raise PermissionDenied(f"the API key of {key.caller.name} has no admin rights")
+        return key
+
+    def caller_at(self, peer: str, metadata: Metadata) -> Caller:
+        """Return in whose name a call without a key is made: a trusted proxy's word, else the peer's address."""
+        return identify(peer, metadata, self._proxies)
+
+
+def authenticator(config: SecurityConfig) -> Authenticator:
+    """Return what the settings ask for.
+
+    Raises:
+        ConfigError: the file of keys or a setting is wrong.
+    """
+    keys = watch_keys(config.api_keys, period_s=config.reload_s) if config.api_keys else None
+    return Authenticator(keys, trusted_proxies(config))
+
+
+def _presented_key(metadata: Metadata) -> str:
+    values = [(name, value) for name, value in metadata if name in KEY_HEADERS]
+    if not values:
+        raise Unauthenticated("an API key is needed: send it as `authorization: Bearer KEY`")
+    ((name, value),) = values if len(values) == 1 else [("", b"")]
+    if not isinstance(value, str):
+        raise Unauthenticated("one `authorization` is accepted, not several")
+    if name == GOOGLE_KEY:
+        return value.strip()
+    scheme, _, key = value.partition(" ")
+    if scheme.lower() not in _SCHEMES or not key.strip():
+        raise Unauthenticated("`authorization` is accepted as `Bearer KEY` only")
+    return key.strip()

@@ -1,0 +1,191 @@
+"""The lifecycle of a call, whatever its protocol: counted in, given a caller, accounted for when it ends.
+
+Knows no protocol: a frontend says where a call comes from and what came with it, and turns errors into its own.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from service.api.auth import Authenticator, Metadata
+from service.call import Call, Caller
+from service.config import LimitsConfig
+from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
+from service.models.catalogue import Catalogue
+from service.scheduler.admission import Admission, Permit
+from service.scheduler.waiting_lines import WaitingLines
+from service.telemetry.families import OTHER
+from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
+from service.telemetry.metrics import Metrics
+from service.telemetry.observers import CallObserver, SlowCalls
+
+
+class SchedulerClient:
+    """The way to the scheduler in the frontend's own process; `RemoteScheduler` is that to another process."""
+
+    def __init__(self, catalogue: Catalogue, limits: LimitsConfig) -> None:
+        """Let calls in that find their models in `catalogue`."""
+        self.catalogue = catalogue
+        self.lines = WaitingLines()  # of texts of streams that wait for room
+        self._empty = asyncio.Event()
+        self.admission = Admission(limits, on_empty=self._empty.set, on_leave=self.lines.departed)
+
+    async def open_stream(self, caller: Caller) -> Permit:
+        """Return a permit for a stream; raises as `Admission.admit_stream`."""
+        return self.admission.admit_stream(caller)
+
+    async def all_left(self) -> None:
+        """Return when every call that was let in has been answered."""
+        while self.admission.requests:
+            self._empty.clear()
+            await self._empty.wait()
+
+
+REQUEST_ID_KEY = "x-request-id"
+WARNINGS_KEY = "x-translation-warnings"
+TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
+REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
+_STOPPING = "the server is stopping"
+_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+_random = Random()
+
+
+class CallBook:
+    """The calls of one process, whatever their protocol."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        authenticator: Authenticator | None = None,
+        observers: Sequence[CallObserver] = (),
+        slow_calls: SlowCalls | None = None,
+    ) -> None:
+        """Begin with no call.
+
+        Args:
+            authenticator: None for one that lets everybody call.
+            observers: told of each call that has ended, after it was counted.
+            slow_calls: logs calls that took too long; None: nobody asks.
+        """
+        self.calls: set[Call] = set()  # in progress
+        self._metrics = metrics
+        self._authenticator = authenticator or Authenticator()
+        self._observers = observers
+        self._slow_calls = slow_calls
+        self._refusals = LogLimit(max_lines=REFUSALS_LOGGED, period_s=60.0)
+
+    def begin(
+        self, method: str, peer: str, metadata: Metadata, *, limit_s: float, remaining_s: float | None = None
+    ) -> Call:
+        """Make the record of a call, and count it in; `end` must follow.
+
+        Args:
+            method: as a label.
+            peer: gRPC's name of the other end, such as "ipv4:10.0.0.7:41234".
+            metadata: what came beside the request; names in lower case.
+            limit_s: the longest that the server lets the call take.
+            remaining_s: until the caller's own deadline; None: it has none.
+        """
+        now = time.monotonic()
+        is_limit_ours = remaining_s is None or remaining_s > limit_s
+        call = Call(
+            method=method,
+            request_id=_request_id(metadata),
+            caller=self._authenticator.caller_at(peer, metadata),
+            trace_headers=_trace_headers(metadata) if self._observers else {},
+            started=now,
+            deadline=now + (limit_s if remaining_s is None else min(limit_s, remaining_s)),
+            limit_s=limit_s if is_limit_ours else None,
+        )
+        current_call.set(call)
+        self._metrics.call_received(method)
+        self.calls.add(call)
+        return call
+
+    def begin_after(self, call: Call, method: str, *, limit_s: float) -> Call:
+        """Make the record of work that goes on for the caller of a call that has its answer, and count it in."""
+        now = time.monotonic()
+        own = Call(
+            method=method,
+            request_id=call.request_id,
+            caller=call.caller,
+            models=call.models,
+            trace_headers=call.trace_headers,
+            started=now,
+            deadline=now + limit_s,
+            limit_s=limit_s,
+        )
+        current_call.set(own)
+        self._metrics.call_received(method)
+        self.calls.add(own)
+        return own
+
+    def authenticate(self, method: str, metadata: Metadata, call: Call) -> None:
+        """Note whose key the call is made with; raises as `Authenticator.authenticate`."""
+        try:
+            key = self._authenticator.authenticate(method, metadata)
+        except DragomanError as error:
+            left_out = self._refusals.take()
+            if left_out is not None:
+                event = {"code": error.code, "reason": str(error), "client": call.caller.name}
+                get_logger().warning("call_refused", **event, left_out=left_out)
+            raise
+        if key is not None:
+            call.caller, call.models = key.caller, key.models
+
+    def fail(self, error: BaseException, call: Call) -> DragomanError:
+        """Return what the caller is told of an error, and note its code and why the call was refused."""
+        domain_error = _to_domain_error(error, call)
+        if isinstance(domain_error, DeadlineExceeded) and call.limit_s is not None:
+            message = f"the call took longer than {call.limit_s:g} s, the most this server allows"
+            domain_error = DeadlineExceeded(message)
+        if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
+            self._metrics.rejected(domain_error.reason)
+        call.code = domain_error.code
+        return domain_error
+
+    def end(self, call: Call) -> None:
+        """Account for a call that has ended, with the code that it notes."""
+        self.calls.discard(call)
+        call.duration_s = time.monotonic() - call.started
+        priority = call.priority.label if call.priority is not None else ""
+        model = OTHER if call.has_several_models else call.model
+        self._metrics.call_answered(call.method, model, call.code, call.duration_s, priority=priority)
+        observers = self._observers
+        if self._slow_calls is not None and call.duration_s > self._slow_calls.threshold_s:
+            observers = (*observers, self._slow_calls.log)
+        for observer in observers:
+            try:
+                observer(call)
+            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
+                get_logger().error("observer_failed", **describe_error(error))
+
+
+def oldest(calls: Iterable[Call], most: int) -> list[Call]:
+    """Return so many calls, the oldest first."""
+    return sorted(calls, key=lambda call: call.started)[:most]
+
+
+def _request_id(metadata: Metadata) -> str:
+    """The caller's id if it sent a reasonable one, else a new one."""
+    for key, value in metadata:
+        if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
+            return value
+    return f"{_random.getrandbits(128):032x}"
+
+
+def _trace_headers(metadata: Metadata) -> dict[str, str]:
+    return {key: value for key, value in metadata if key in TRACE_KEYS and isinstance(value, str)}
+
+
+def _to_domain_error(error: BaseException, call: Call) -> DragomanError:
+    if isinstance(error, DragomanError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return Unavailable(_STOPPING)
+    get_logger().error("call_failed", **describe_error(error))
+    return InternalError(f"internal error; the server's log has it under request id {call.request_id}")

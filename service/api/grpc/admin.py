@@ -1,0 +1,154 @@
+"""dragoman.admin.v1.AdminService: what the server is doing, its models looked at again, the level of its log.
+
+Served on an address of its own, where only operators reach it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from protos import admin_pb2 as pb
+from service.api.grpc.calls import Handler, unary
+from service.call import Call
+from service.errors import DragomanError, FailedPrecondition, InvalidInput
+from service.models.loaded import ModelHost
+from service.models.registry import ModelChange, Refusal, Result
+from service.models.watch import Reloader
+from service.telemetry.logs import describe_error, get_logger
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
+DEFAULT_MAX_REQUESTS = 100
+
+
+class AdminServicer:
+    """Answers the service's three methods."""
+
+    def __init__(
+        self,
+        read: Callable[[int], Awaitable[pb.GetStatusResponse]],
+        set_log_level: Callable[[str], str],
+        reloader: Reloader,
+    ) -> None:
+        """Answer with the work of others.
+
+        Args:
+            read: returns the status with so many requests listed, as `encode_status`.
+            set_log_level: returns the level before, or raises ValueError.
+        """
+        self._read = read
+        self._set_log_level = set_log_level
+        self._reloader = reloader
+        self._reloads: set[asyncio.Task[Sequence[ModelChange]]] = set()
+
+    async def get_status(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:
+        return await self._read(request.max_requests)
+
+    async def reload_models(self, request: pb.ReloadModelsRequest, context: object) -> pb.ReloadModelsResponse:
+        """Load what is new, also when the caller leaves; raises FailedPrecondition if a bundle is refused."""
+        reload = asyncio.ensure_future(self._reloader.reload(request.model))
+        self._reloads.add(reload)
+        reload.add_done_callback(self._reloads.discard)
+        try:
+            changes = await asyncio.shield(reload)
+        except asyncio.CancelledError:  # the caller has left: only the log can tell how it ended
+            reload.add_done_callback(_log_failure)
+            raise
+        refused = [f"{one.name} {one.version}: {one.reason}" for one in changes if one.result is Result.REFUSED]
+        if refused:
+            raise FailedPrecondition(f"{len(refused)} refused: {'; '.join(refused)}")
+        return pb.ReloadModelsResponse(
+            changes=[
+                pb.ModelChange(name=change.name, version=change.version, result=change.result, reason=change.reason)
+                for change in changes
+            ]
+        )
+
+    async def set_log_level(self, request: pb.SetLogLevelRequest, context: object) -> pb.SetLogLevelResponse:
+        try:
+            previous = self._set_log_level(request.level)
+        except ValueError as error:
+            raise InvalidInput(str(error), field="level") from error
+        get_logger().warning("log_level_changed", level=request.level, previous=previous)
+        return pb.SetLogLevelResponse(previous=previous)
+
+
+def handlers(servicer: AdminServicer) -> dict[str, Handler]:
+    """Return the handlers of all methods, by their full names."""
+    methods = {
+        "GetStatus": unary(servicer.get_status, pb.GetStatusRequest),
+        "ReloadModels": unary(servicer.reload_models, pb.ReloadModelsRequest),
+        "SetLogLevel": unary(servicer.set_log_level, pb.SetLogLevelRequest),
+    }
+    return {f"{SERVICE_NAME}/{name}": handler for name, handler in methods.items()}
+
+
+def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
+    error = None if reload.cancelled() else reload.exception()
+    if isinstance(error, DragomanError):
+        get_logger().error("reload_failed", reason=str(error))
+    elif error is not None:
+        get_logger().error("reload_failed", **describe_error(error))
+
+
+def encode_status(
+    hosts: Iterable[ModelHost],
+    refusals: Iterable[Refusal],
+    calls: Collection[Call],
+    *,
+    now: float,
+    max_requests: int,
+    num_requests: int,
+    **facts: Any,
+) -> pb.GetStatusResponse:
+    """Return the message at the time `now`; it lists the oldest requests, and 0 means the default number of them."""
+    oldest = sorted(calls, key=lambda call: call.started)[: max_requests or DEFAULT_MAX_REQUESTS]
+    return pb.GetStatusResponse(
+        models=[*(_encode_host(host, now) for host in hosts), *map(_encode_refusal, refusals)],
+        requests=[_encode_call(call, now) for call in oldest],
+        num_requests=num_requests,
+        **facts,
+    )
+
+
+def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
+    info, dispatcher = host.info, host.dispatcher
+    return pb.ModelStatus(
+        name=info.name,
+        version=info.version,
+        state=host.state,
+        sha256_12=host.sha256_12,
+        source_language=info.source_language,
+        target_language=info.target_language,
+        precision=info.precision,
+        device=info.device,
+        queued_jobs=dispatcher.queued_jobs,
+        queued_tokens=dispatcher.queued_tokens,
+        engines=[pb.EngineStatus(**asdict(engine)) for engine in dispatcher.snapshots(now)],
+    )
+
+
+def _encode_refusal(refusal: Refusal) -> pb.ModelStatus:
+    candidate = refusal.candidate
+    return pb.ModelStatus(
+        name=refusal.name,
+        version=candidate.version,
+        state="refused",
+        sha256_12=candidate.manifest_sha256[:12],
+        reason=refusal.reason,
+    )
+
+
+def _encode_call(call: Call, now: float) -> pb.RequestStatus:
+    return pb.RequestStatus(
+        request_id=call.request_id,
+        method=call.method,
+        model=call.model,
+        client=call.caller.name,
+        client_source=call.caller.source,
+        age_s=now - call.started,
+        phase=call.phase,
+        texts=call.texts,
+        finished_texts=call.finished_texts,
+        remaining_s=max(0.0, call.deadline - now),
+    )

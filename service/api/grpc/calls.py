@@ -1,0 +1,376 @@
+"""What every gRPC call goes through: a key, an id, a clock, the metrics, and errors that become statuses.
+
+Knows calls, not what they ask for; hands each behaviour the record of its call in the place of gRPC's context.  Three
+rules of grpc.aio shape it.  A handler that lets CancelledError escape while its call lives never answers.  The text of
+any other exception would reach the caller as UNKNOWN.  A unary handler begins when the message is there, that of a
+stream of requests begins with the headers: every method is served as such, so that a call is seen, and can be refused,
+before its message is received.  gRPC answers UNKNOWN, too, when a deserialiser raises, so those here return a
+`Malformed` instead, which becomes INVALID_ARGUMENT without the parser's own words.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallBook
+from service.api.grpc.status import Metadata, WireStatus, to_wire
+from service.call import Call, Caller, Identity
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
+from service.telemetry.families import OTHER
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # only the type stubs can subscript it
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5  # protobuf.dev/programming-guides/encoding
+_MAX_FIELDS_SCANNED = 10_000  # finding the culprit is a courtesy that must stay cheap
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A request that is no message of its type."""
+
+    message: str
+    field: str = ""
+
+
+def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage | Malformed]:
+    """A function from bytes to a message, or to what is wrong with them."""
+
+    def deserialize(data: bytes) -> AnyMessage | Malformed:
+        try:
+            return message_type.FromString(data)
+        except DecodeError:
+            return _explain(data, cast("Descriptor", message_type.DESCRIPTOR))
+
+    return deserialize
+
+
+def unary(behaviour: Any, request: type[Message]) -> Handler:
+    """Return the handler of a method with one request and one response."""
+    return grpc.unary_unary_rpc_method_handler(
+        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
+    )
+
+
+def stream(behaviour: Any, request: type[Message]) -> Handler:
+    """Return the handler of a method with a stream of requests and one of responses."""
+    return grpc.stream_stream_rpc_method_handler(
+        behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
+    )
+
+
+def _serialize(response: Message) -> bytes:
+    return response.SerializeToString()
+
+
+def _explain(data: bytes, descriptor: Descriptor) -> Malformed:
+    try:
+        for name, value in _string_fields(data, descriptor):
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError:
+                return Malformed(f"{name} is not valid UTF-8", field=name)
+    except (IndexError, ValueError):
+        pass  # the bytes are no protobuf at all
+    return Malformed(f"the request is not a valid {descriptor.full_name} message")
+
+
+def _string_fields(data: bytes, descriptor: Descriptor) -> Iterator[tuple[str, bytes]]:
+    """Name ("texts[1]", "model") and bytes of the message's own string fields."""
+    counts: dict[int, int] = {}
+    for number, value in _length_delimited_fields(data):
+        known = descriptor.fields_by_number.get(number)
+        if known is None or known.type != FieldDescriptor.TYPE_STRING:
+            continue
+        index = counts.get(number, 0)
+        counts[number] = index + 1
+        yield f"{known.name}[{index}]" if known.is_repeated else known.name, value
+
+
+def _length_delimited_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each length-delimited field.
+
+    Raises:
+        IndexError, ValueError: the bytes do not follow the wire format.
+    """
+    position = 0
+    for _ in range(_MAX_FIELDS_SCANNED):
+        if position == len(data):
+            return
+        tag, position = _read_varint(data, position)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, position = _read_varint(data, position)
+        elif kind == _LENGTH_DELIMITED:
+            length, position = _read_varint(data, position)
+            yield tag >> 3, data[position : position + length]
+            position += length
+        elif kind in (_FIXED64, _FIXED32):
+            position += 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {kind}")
+        if position > len(data):
+            raise IndexError("field runs past the end")
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("varint is too long")
+
+
+_STREAMS_RETRY_AFTER_S = 10.0
+_CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
+Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
+
+
+class OpenStreams:
+    """Places for streams that last for ever and need no key: health's Watch, and reflection.
+
+    Nobody can take the places of others.  When `limit` streams are open, connections that have less than an equal share
+    of it get some more; when half as many again are, clients do, which are many connections.  Twice the limit is all.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._clients: Counter[Identity] = Counter()  # the streams of each one that has some
+        self._connections: Counter[str] = Counter()
+
+    @contextmanager
+    def place(self, client: Identity, connection: str) -> Iterator[None]:
+        """Hold a place for a stream of this client on this connection; raise Overloaded if there is none."""
+        used = self._clients.total()
+        if not (
+            used < self._limit
+            or (used < 1.5 * self._limit and self._is_below_share(self._connections, connection))
+            or (used < 2 * self._limit and self._is_below_share(self._clients, client))
+        ):
+            message = f"{used} streams are open, at most {self._limit} may be"
+            raise Overloaded(message, reason="streams", retry_after_s=_STREAMS_RETRY_AFTER_S)
+        self._clients[client] += 1
+        self._connections[connection] += 1
+        try:
+            yield
+        finally:
+            _leave(self._clients, client)
+            _leave(self._connections, connection)
+
+    def _is_below_share(self, holders: Counter[Any], holder: Hashable) -> bool:
+        num_sharing = len(holders) + (holder not in holders)
+        return holders[holder] + 1 <= self._limit / num_sharing
+
+
+def _leave(holders: Counter[Any], holder: Hashable) -> None:
+    holders[holder] -= 1
+    if not holders[holder]:
+        del holders[holder]
+
+
+class CallHandlers(grpc.GenericRpcHandler):
+    """The handlers of a server's methods, for `grpc.aio.server(handlers=...)`."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Handler],
+        book: CallBook,
+        *,
+        max_request_seconds: float,
+        max_watches: int,
+        own_limits: Mapping[str, float] | None = None,
+        refuse: Refuse | None = None,
+        refusable: frozenset[str] = frozenset(),
+    ) -> None:
+        """Wrap behaviours.
+
+        Args:
+            methods: by name, "package.Service/Method"; they take a request, or an iterator of requests, and a `Call`.
+            max_watches: open streams without limits of their own, see `OpenStreams`.
+            own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
+            refuse: asked before the message of a call is received; None, or why this caller's call is refused.
+            refusable: methods whose calls `refuse` is asked about.
+        """
+        self._book = book
+        self._own_limits = own_limits or {}
+        self._max_request_seconds = max_request_seconds
+        self._refuse = refuse
+        self._refusable = refusable
+        self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
+        self._open_streams = OpenStreams(max_watches)
+        self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        """Return the method's handler; of an unknown method one that refuses the call unread."""
+        path = handler_call_details.method
+        return self._handlers.get(path) or grpc.stream_unary_rpc_method_handler(self._unknown(path.removeprefix("/")))
+
+    async def answers_sent(self, within_s: float) -> None:
+        """Return when the answers of all calls that have ended by now are on their way, or the time is over."""
+        if self._sending:
+            await asyncio.wait(tuple(self._sending), timeout=within_s)
+
+    def _wrap(self, handler: Handler, method: str) -> Handler:
+        coders = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.unary_unary:
+            return grpc.stream_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **coders)
+        assert handler.stream_stream, f"{method} has a kind of handler that nothing here serves"
+        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **coders)
+
+    def _unary(self, behaviour: Any, method: str) -> Any:
+        limit_s = self._limit_s(method)
+        refuse = self._refuse if method in self._refusable else None
+
+        async def answer(_: object, context: Context) -> object:
+            call, metadata = self._begin(method, limit_s, context)
+            try:
+                self._book.authenticate(method, metadata, call)
+                if refuse is not None:
+                    _raise_if(refuse(call.caller, call.deadline))
+                if call.limit_s is None:  # gRPC itself cancels a call at its caller's deadline
+                    response = await behaviour(await _message(context), call)
+                else:
+                    try:
+                        async with asyncio.timeout(call.limit_s):
+                            response = await behaviour(await _message(context), call)
+                    except TimeoutError:
+                        raise DeadlineExceeded("the server's limit passed") from None
+                warnings = ((WARNINGS_KEY, call.warnings),) if call.warnings else ()
+                context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id), *warnings))
+                return response
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
+                await self._fail(error, context, call)
+            finally:
+                self._end(call)
+
+        return answer
+
+    def _unknown(self, method: str) -> Any:
+        """Return the handler of a method that does not exist."""
+
+        async def refuse(_: object, context: Context) -> None:
+            call, metadata = self._begin(OTHER, self._max_request_seconds, context)
+            try:
+                self._book.authenticate(method, metadata, call)
+                raise Unimplemented("Method not found!")
+            except DragomanError as error:
+                await self._fail(error, context, call)
+            finally:
+                self._end(call)
+
+        return refuse
+
+    def _stream(self, behaviour: Any, method: str) -> Any:
+        limit_s = self._limit_s(method)
+
+        async def answers(requests: object, context: Any) -> AsyncIterator[object]:
+            call, metadata = self._begin(method, limit_s, context)
+            context.add_done_callback(lambda _: call.on_gone and call.on_gone())
+            try:
+                self._book.authenticate(method, metadata, call)
+                is_bounded = method in self._own_limits
+                with nullcontext() if is_bounded else self._open_streams.place(call.caller.identity, context.peer()):
+                    async for response in behaviour(requests, call):
+                        yield response
+                context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
+                await self._fail(error, context, call)
+            except GeneratorExit:  # the caller left while a response was on its way
+                call.code = "CANCELLED"
+                raise
+            finally:
+                self._end(call)
+
+        return answers
+
+    def _limit_s(self, method: str) -> float:
+        return self._own_limits.get(method, self._max_request_seconds)
+
+    def _begin(self, method: str, limit_s: float, context: Context) -> tuple[Call, Metadata]:
+        """Make the record of a call, count it in, and return it with what the caller sent beside its request."""
+        remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
+        metadata: Any = context.invocation_metadata()
+        return self._book.begin(method, context.peer(), metadata, limit_s=limit_s, remaining_s=remaining), metadata
+
+    def _end(self, call: Call) -> None:
+        self._book.end(call)
+        if task := asyncio.current_task():  # it ends when gRPC has written the answer
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _fail(self, error: BaseException, context: Context, call: Call) -> NoReturn:
+        """End the call with the status of `error` and note its code.
+
+        By `abort`, because that sends the status alone: after headers a client does not send a call again.
+
+        Raises:
+            grpc.aio.AbortError: how grpc.aio is told to stop.
+            asyncio.CancelledError: the call is gone, so there is nobody to answer.
+        """
+        status = self._status_of(error, call)
+        try:
+            await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
+        except grpc.aio.AbortError as aborted:
+            asyncio.get_running_loop().call_soon(_forget_way, aborted, error)
+            raise
+        raise AssertionError("abort returned")
+
+    def _status_of(self, error: BaseException, call: Call) -> WireStatus:
+        """Return what the caller is told, and note its code.
+
+        Raises:
+            asyncio.CancelledError: the call is gone, so there is nobody to answer.
+        """
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
+            raise error
+        return to_wire(self._book.fail(error, call))
+
+
+def _forget_way(*errors: BaseException) -> None:
+    """Let go of the frames that these exceptions came through, once they have arrived.
+
+    grpc.aio keeps one in its state of the call, which the frames lead back to: a flood of refused calls would fill the
+    server with cycles that only the garbage collector finds, while all calls wait.
+    """
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
+
+
+def _is_being_cancelled() -> bool:
+    """True if gRPC cancelled this task; False if something that it awaited was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _raise_if(error: DragomanError | None) -> None:
+    if error is not None:
+        raise error
+
+
+async def _message(context: Any) -> object:
+    """Return the only message of a unary call, or raise InvalidInput."""
+    request = await context.read()
+    if request is grpc.aio.EOF:
+        await asyncio.sleep(_CANCELLED_WITHIN_S)
+        raise InvalidInput("the call came without a message", field="")
+    if isinstance(request, Malformed):
+        raise InvalidInput(request.message, field=request.field)
+    return request

@@ -1,0 +1,174 @@
+"""dragoman.v1.TranslationService: messages to records and back; texts of a stream as they come.
+
+Errors leave as exceptions of `errors.py`; `calls.py` gives them a status.  A stream reads on only while it has room, so
+flow control holds a client that sends faster than it reads or than the server translates.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+from protos import translation_pb2 as pb
+from service.api.calls import SchedulerClient
+from service.api.grpc.calls import Handler, Malformed, stream, unary
+from service.api.grpc.codec import decode_request, encode_answers, encode_detected, encode_model, encode_result
+from service.api.grpc.score_codec import decode_score_request, encode_scores
+from service.api.grpc.status import code_of
+from service.call import Call
+from service.errors import DeadlineExceeded, InvalidInput, Unavailable
+from service.models.info import languages_of
+from service.records import TranslationResult
+from service.scheduler.admission import Permit
+from service.scheduler.waiting_lines import WaitingLines
+from service.telemetry.metrics import Metrics
+from service.translate.routing import Router
+from service.translate.scoring import score
+from service.translate.stream import StreamBuffer, StreamTranslator
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
+TRANSLATE = f"{SERVICE_NAME}/Translate"
+SCORE = f"{SERVICE_NAME}/Score"
+TRANSLATE_STREAM = f"{SERVICE_NAME}/TranslateStream"
+ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
+
+Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
+
+
+class TranslationServicer:
+    """Answers Translate, Score, DetectLanguage and ListModels."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def translate(self, request: pb.TranslateRequest, call: Call) -> pb.TranslateResponse:
+        """Return one translation per text; the contract has the statuses."""
+        result = await self._router.translate(decode_request(request), call)
+        return encode_result(result, call)
+
+    async def score(self, request: pb.ScoreRequest, call: Call) -> pb.ScoreResponse:
+        """Return one score per pair; the contract has the statuses."""
+        return encode_scores(await score(self._router.translator, decode_score_request(request), call))
+
+    async def detect_language(self, request: pb.DetectLanguageRequest, call: Call) -> pb.DetectLanguageResponse:
+        """Return the language of each text; the contract has the statuses."""
+        return encode_detected(await self._router.detect(request.texts, call))
+
+    async def list_models(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
+        """Return the models that the caller may use; none while the server starts."""
+        infos = self._router.infos(call)
+        return pb.ListModelsResponse(models=[encode_model(info, languages_of(info)) for info in infos])
+
+
+class StreamServicer:
+    """Answers TranslateStream."""
+
+    def __init__(self, router: Router, scheduler: SchedulerClient, metrics: Metrics) -> None:
+        """Serve no stream yet."""
+        self._router = router
+        self._scheduler = scheduler
+        self._metrics = metrics
+        self._sessions: set[_Session] = set()
+        metrics.watch("streams", lambda: len(self._sessions))
+        metrics.watch("stream_texts", lambda: sum(session.stream.num_held for session in self._sessions))
+
+    async def translate_stream(self, requests: Requests, call: Call) -> AsyncIterator[pb.TranslateStreamResponse]:
+        """Yield the translations as they finish; the contract has the statuses."""
+        permit = await self._scheduler.open_stream(call.caller)
+        call.phase = "stream"
+        session = _Session(self._router, self._scheduler.lines, self._metrics, requests, call, permit)
+        self._sessions.add(session)
+        call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
+        try:
+            while answers := await session.stream.answers():
+                yield encode_answers(answers)
+        finally:
+            call.on_gone = None  # it leads back to the call
+            self._sessions.discard(session)
+            session.close()
+
+    def drain(self) -> None:
+        """Read no more; every stream answers what it has taken in, and ends."""
+        for session in self._sessions:
+            session.drain()
+
+
+class _Session:
+    """One stream: its reader, which begins at once, and its clock."""
+
+    def __init__(
+        self,
+        router: Router,
+        lines: WaitingLines,
+        metrics: Metrics,
+        requests: Requests,
+        call: Call,
+        permit: Permit,
+    ) -> None:
+        self._texts = StreamTranslator(router, lines, call, permit)
+        limits = router.translator.limits
+        translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
+        self.stream = StreamBuffer(translate, max_texts=limits.max_stream_texts)
+        self._max_texts = max(limits.max_texts, ALWAYS_TEXTS)
+        self._permit = permit
+        self._reader = asyncio.create_task(self._read(requests))
+        remaining_s = call.deadline - time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, remaining_s), self._expire)
+
+    def drain(self) -> None:
+        """Read no more, and end when what was taken in is answered."""
+        self._reader.cancel()
+        self.stream.end_input(Unavailable("the server is draining; send what has no answer again"))
+
+    def close(self) -> None:
+        """Stop everything that still runs, and then give the place back."""
+        self._timer.cancel()
+        self._reader.cancel()
+        self.stream.cancel(self._permit.release)
+
+    def _expire(self) -> None:
+        """End the stream here; the call itself cannot end while its client does not read what is on the way to it."""
+        self.stream.fail(DeadlineExceeded("the deadline passed before the stream ended"))
+        self.close()
+
+    async def _read(self, requests: Requests) -> None:
+        try:
+            await self._take_in_all(requests)
+        except Exception as error:  # noqa: BLE001  the sender raises it
+            self.stream.fail(error)
+        else:
+            self.stream.end_input()
+
+    async def _take_in_all(self, requests: Requests) -> None:
+        is_first = True
+        async for request in requests:
+            if isinstance(request, Malformed):
+                raise InvalidInput(request.message, field=request.field)
+            if is_first:
+                self._texts.use(decode_request(request.settings))
+            elif request.HasField("settings"):
+                raise InvalidInput("settings came again, only the first message may have them", field="settings")
+            is_first = False
+            if len(request.texts) > self._max_texts:
+                given, limit = len(request.texts), self._max_texts
+                message = f"texts has {given} entries, at most {limit} are accepted in a message"
+                raise InvalidInput(message, field="texts")
+            await self.stream.take_in([(text.id, text.text) for text in request.texts])
+
+
+async def _translate(texts: StreamTranslator, metrics: Metrics, text: str) -> TranslationResult:
+    result = await texts.translate(text)
+    if (error := result.translations[0].error) is not None:
+        metrics.model(result.model).stream_text_failed(code_of(error).name)
+    return result
+
+
+def handlers(servicer: TranslationServicer, streams: StreamServicer) -> dict[str, Handler]:
+    """Return the handlers of the methods, by their full names."""
+    return {
+        TRANSLATE: unary(servicer.translate, pb.TranslateRequest),
+        SCORE: unary(servicer.score, pb.ScoreRequest),
+        f"{SERVICE_NAME}/DetectLanguage": unary(servicer.detect_language, pb.DetectLanguageRequest),
+        f"{SERVICE_NAME}/ListModels": unary(servicer.list_models, pb.ListModelsRequest),
+        TRANSLATE_STREAM: stream(streams.translate_stream, pb.TranslateStreamRequest),
+    }

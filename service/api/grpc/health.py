@@ -1,0 +1,139 @@
+"""grpc.health.v1 with Check, Watch and List.
+
+grpcio-health-checking brings the messages, but its servicer has no List and its Watch cannot be told apart from a leak.
+
+These methods need no key, so strangers may call them.  A call holds one of the places that `maximum_concurrent_rpcs`
+counts while it waits for its message, and strangers who send headers alone could take all of them.  Each method is
+therefore served as a stream of one message, which is awaited here, where the waiting calls and their time are bounded.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from grpc_health.v1 import health_pb2
+
+from service.api.grpc.calls import Handler, Malformed, stream
+from service.errors import InvalidInput, NotFound
+
+MESSAGE_WITHIN_S = 5.0
+MAX_WAITING = 64
+SERVICE_NAME = "grpc.health.v1.Health"
+# Methods that bound their number and their time themselves, with the latter in seconds: they answer at once.
+OWN_LIMITS = {f"{SERVICE_NAME}/{method}": MESSAGE_WITHIN_S for method in ("Check", "List")}
+OVERALL = ""  # the whole server's name
+
+CheckRequest = health_pb2.HealthCheckRequest
+Status = health_pb2.HealthCheckResponse
+Requests = AsyncIterator[Any]
+StreamBehaviour = Callable[[Requests, object], AsyncIterator[object]]
+_pb: Any = health_pb2  # the published type stubs do not know List
+_STATUS_OF = {True: Status.SERVING, False: Status.NOT_SERVING}
+
+
+class Health:
+    """Whether each service is serving; what it says once it is draining stays."""
+
+    def __init__(self, services: tuple[str, ...]) -> None:
+        self._is_serving = dict.fromkeys((OVERALL, *services), False)
+        self._is_draining = False
+        self._changed = asyncio.Condition()
+
+    async def set_serving(self, is_serving: bool) -> None:
+        """Give all services one status, which is NOT_SERVING once draining."""
+        async with self._changed:
+            self._is_serving = dict.fromkeys(self._is_serving, is_serving and not self._is_draining)
+            self._changed.notify_all()
+
+    async def drain(self) -> None:
+        """Say NOT_SERVING from now on."""
+        self._is_draining = True
+        await self.set_serving(False)
+
+    async def check(self, request: CheckRequest, context: object) -> Status:
+        """Return the status of one service, or raise NotFound."""
+        if request.service not in self._is_serving:
+            raise NotFound(f"there is no service {request.service[:80]!a}")
+        return self._response(request.service)
+
+    async def watch(self, request: CheckRequest, context: object) -> AsyncIterator[Status]:
+        """The status of one service now, and again at each change; SERVICE_UNKNOWN where there is none."""
+        response = self._response(request.service)
+        while True:
+            yield response
+            response = await self._next_change(request.service, response)
+
+    async def list_all(self, request: object, context: object) -> object:
+        return _pb.HealthListResponse(statuses={name: self._response(name) for name in self._is_serving})
+
+    async def _next_change(self, service: str, last: Status) -> Status:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._response(service) != last)
+            return self._response(service)
+
+    def _response(self, service: str) -> Status:
+        is_serving = self._is_serving.get(service)
+        return Status(status=Status.SERVICE_UNKNOWN if is_serving is None else _STATUS_OF[is_serving])
+
+
+class FirstMessages:
+    """Calls that wait for their message; beyond `max_waiting` the one that has waited longest has to go.
+
+    A client that means it sends the message right behind the headers, so it is never the one.
+    """
+
+    def __init__(self, *, within_s: float = MESSAGE_WITHIN_S, max_waiting: int = MAX_WAITING) -> None:
+        self._within_s = within_s
+        self._max_waiting = max_waiting
+        self._waiting: dict[asyncio.Timeout, None] = {}  # in the order in which they began
+
+    async def first_of(self, requests: Requests) -> Any:
+        """Return the message, or raise InvalidInput if it is malformed or did not come."""
+        try:
+            async with asyncio.timeout(self._within_s) as waiting:
+                request = await self._next(requests, waiting)
+        except (TimeoutError, StopAsyncIteration):
+            raise InvalidInput("the call came without a message", field="") from None
+        if isinstance(request, Malformed):
+            raise InvalidInput(request.message, field=request.field)
+        return request
+
+    async def _next(self, requests: Requests, waiting: asyncio.Timeout) -> Any:
+        self._waiting[waiting] = None
+        try:
+            if len(self._waiting) > self._max_waiting:
+                oldest = next(iter(self._waiting))
+                del self._waiting[oldest]
+                if not oldest.expired():  # else it is leaving by itself
+                    oldest.reschedule(asyncio.get_running_loop().time())
+            return await anext(requests)
+        finally:
+            self._waiting.pop(waiting, None)
+
+    def answering(self, behaviour: Callable[[Any, object], Awaitable[object]]) -> StreamBehaviour:
+        """A unary method's behaviour as a stream's."""
+
+        async def answer(requests: Requests, context: object) -> AsyncIterator[object]:
+            yield await behaviour(await self.first_of(requests), context)
+
+        return answer
+
+    def streaming(self, behaviour: Callable[[Any, object], AsyncIterator[object]]) -> StreamBehaviour:
+        """The same for a method that answers with a stream."""
+
+        async def answer(requests: Requests, context: object) -> AsyncIterator[object]:
+            async for response in behaviour(await self.first_of(requests), context):
+                yield response
+
+        return answer
+
+
+def handlers(health: Health) -> dict[str, Handler]:
+    """Return the handlers of all methods, by their full names."""
+    messages = FirstMessages()
+    methods = {
+        "Check": stream(messages.answering(health.check), CheckRequest),
+        "Watch": stream(messages.streaming(health.watch), CheckRequest),
+        "List": stream(messages.answering(health.list_all), _pb.HealthListRequest),
+    }
+    return {f"{SERVICE_NAME}/{name}": handler for name, handler in methods.items()}

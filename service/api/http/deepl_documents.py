@@ -1,0 +1,184 @@
+"""DeepL's documents: one request brings a file, others ask how far it is, and the last one fetches it."""
+
+import math
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
+from starlette.responses import Response
+
+from service.api.http.calls import HttpRequest
+from service.api.http.deepl import DIALECT, IGNORED_KEY, GlossaryFields
+from service.api.http.document_jobs import JobStatus
+from service.api.http.fields import File, checked
+from service.api.http.files import FileTranslator, Progress, TranslatedFile, download
+from service.api.http.operations import MULTIPART, Operation, answer_with
+from service.api.http.server_status import ServerStatus
+from service.call import Call
+from service.documents.formats import SUFFIXES, format_of
+from service.errors import DragomanError, InvalidInput, NotFound, Unavailable
+from service.records import TranslationRequest
+from service.translate.uploaded_glossaries import UploadedGlossaries
+
+RESOURCES = replace(DIALECT, statuses={})  # what is not there is 404
+
+WorkOn = Callable[[Call, str, Callable[[Call], Coroutine[Any, Any, None]]], None]
+
+
+class DocumentBody(GlossaryFields):
+    """A document to translate; further parameters of DeepL's are accepted, and ignored."""
+
+    model_config = ConfigDict(extra="allow")
+
+    file: Annotated[
+        InstanceOf[File],
+        WithJsonSchema({"type": "string", "format": "binary", "description": f"One of {' '.join(SUFFIXES)}."}),
+    ]
+    filename: Annotated[str | None, Field(description="Name of the file, if the part has none.")] = None
+    target_lang: Annotated[str, Field(min_length=1, description="Language to translate into, such as DE.")]
+    source_lang: Annotated[str | None, Field(description="Language of the document; without: detected.")] = None
+    output_format: Annotated[str | None, Field(description="The format of the document: there is no other.")] = None
+    auth_key: Annotated[str | None, Field(description="API key, in clients before 2025.")] = None
+
+
+class KeyBody(BaseModel):
+    """What shows that a document is the caller's."""
+
+    document_key: Annotated[str, Field(min_length=1, description="As the answer to the upload has it.")]
+    auth_key: Annotated[str | None, Field(description="API key, in clients before 2025.")] = None
+
+
+class Handle(BaseModel):
+    """A document on the server."""
+
+    document_id: str
+    document_key: str
+
+
+class Status(BaseModel):
+    """How far a document is."""
+
+    document_id: str
+    status: str
+    seconds_remaining: int | None = None
+    billed_characters: int | None = None
+    error_message: str | None = None
+
+
+class DeepLDocuments:
+    """Answers requests about documents."""
+
+    def __init__(
+        self, files: FileTranslator, server: ServerStatus, glossaries: UploadedGlossaries, work_on: WorkOn
+    ) -> None:
+        """Answer nothing yet.
+
+        Args:
+            work_on: `HttpCalls.work_on`.
+        """
+        self._files = files
+        self._server = server
+        self._glossaries = glossaries
+        self._work_on = work_on
+
+    def operations(self) -> list[Operation]:
+        """Return what can be asked for."""
+        one = "/v2/document/{document_id}"
+        sending: dict[str, Any] = {"body": DocumentBody, "kinds": (MULTIPART,), "takes_files": True}
+        asking: dict[str, Any] = {"body": KeyBody, "is_work": False}
+        return [
+            Operation(DIALECT, "/v2/document", self.document, "Send a document", Handle, **sending),
+            Operation(RESOURCES, one, self.document_status, "Ask how far a document is", Status, **asking),
+            Operation(RESOURCES, f"{one}/result", self.document_result, "Fetch a document", bytes, **asking),
+        ]
+
+    async def document(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /v2/document: the file is translated after the answer."""
+        body = checked(DocumentBody, asked.fields)
+        file = replace(body.file, name=body.filename or body.file.name)
+        try:
+            format_of(PurePath(file.name))
+        except ValueError as error:
+            raise InvalidInput(f"file: {error}", field="file") from None
+        suffix = PurePath(file.name).suffix[1:].lower()
+        if body.output_format not in (None, "", suffix):
+            message = f"output_format is {body.output_format[:20]!a}: a document comes back in its own format, {suffix}"
+            raise InvalidInput(message, field="output_format")
+        name, terms = await self._glossaries.named(body.glossaries(), call.caller, body.target_lang)
+        wish = TranslationRequest(
+            source_language=body.source_lang or "",
+            target_language=body.target_lang,
+            glossary_name=name,
+            terms=terms,
+            priority=asked.priority,
+            allows_same_language=True,
+        )
+        self._files.check(wish, call)
+        document_id, key = await self._server.begin_document(call.caller.identity)
+        self._work_on(call, f"{DIALECT.name}/document_work", lambda own: self._translate(document_id, file, wish, own))
+        ignored = ", ".join(sorted(name for name in body.model_extra or () if name.isidentifier()))
+        return answer_with(
+            Handle(document_id=document_id, document_key=key), {IGNORED_KEY: ignored[:200]} if ignored else None
+        )
+
+    async def _translate(self, document_id: str, file: File, wish: TranslationRequest, call: Call) -> None:
+        """Translate a document, and say how far it is."""
+        status = JobStatus("error", message="the server is stopping, or the document took too long")
+        try:
+            async with self._files.waited_room(call), aclosing(self._files.translate(file, wish, call)) as steps:
+                async for step in steps:
+                    if isinstance(step, TranslatedFile):
+                        kept = await self._server.keep(step.file)
+                        status = JobStatus("done", None, step.characters, "", kept, call.warnings, step.remarks)
+                    else:
+                        left_s = _seconds_left(step, time.monotonic() - call.started)
+                        await self._server.note_document(document_id, JobStatus("translating", left_s))
+        except DragomanError as error:
+            status = JobStatus("error", message=str(error))
+            raise
+        finally:
+            await self._server.note_document(document_id, status)
+
+    async def document_status(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /v2/document/ID."""
+        document_id, status = await self._found(asked)
+        return answer_with(
+            Status(
+                document_id=document_id,
+                status=status.state,
+                seconds_remaining=status.seconds_remaining,
+                billed_characters=status.characters,
+                error_message=status.message or None,
+            )
+        )
+
+    async def document_result(self, asked: HttpRequest, call: Call) -> Response:
+        """Answer /v2/document/ID/result."""
+        _, status = await self._found(asked)
+        if status.state == "error":
+            raise InvalidInput(status.message, field="document_id")
+        if status.state != "done":
+            raise Unavailable("the document is not ready: ask for its status")
+        file = await self._server.find(status.file)
+        if file is None:
+            raise NotFound("the document is there no more: translated files are kept for some minutes")
+        call.warnings = status.warnings
+        return download(file, status.remarks)
+
+    async def _found(self, asked: HttpRequest) -> tuple[str, JobStatus]:
+        document_id = str(asked.request.path_params["document_id"])
+        status = await self._server.find_document(document_id, checked(KeyBody, asked.fields).document_key)
+        if status is None:
+            raise NotFound("there is no document of this id and key, or no longer")
+        return document_id, status
+
+
+def _seconds_left(progress: Progress, passed_s: float) -> int | None:
+    """Return how long the rest takes if it is like what is done; None: nothing is done."""
+    if not progress.done:
+        return None
+    return math.ceil(passed_s * (progress.total - progress.done) / progress.done)

@@ -1,0 +1,365 @@
+"""The keys and values of a group's live sentences in a GPU's memory, where nothing moves but what must.
+
+A slot holds one sentence.  Its address does not change while the sentence lives, and a group that comes later has the
+addresses of one that has gone (`CachePool`): a step that was recorded there can be replayed for ever.
+A sentence that leaves frees its slot, one that joins is copied into a free one, and a step runs over the first slots, a
+few more than there are sentences.  In a slot, a step writes its K columns wherever no hypothesis attends to a column
+any more, so columns are never compacted; a mask says which ones are a hypothesis' own past.
+
+Knows neither graphs nor sessions.  The same code runs in this process' memory, for tests (`HostDevice`).
+Axes: A arrays (a key and a value a layer), N slots, H heads, K hypotheses, C columns, S source columns, d head width.
+"""
+
+import heapq
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from service.engine.cuda.memory import Device, Pitched
+from service.engine.faults import explained
+from service.engine.runner import CacheShape, Ints
+from service.engine.wire import SMALLEST_WIDTH
+
+HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
+_INITIAL_SLOTS = 16
+_SELF_COLUMNS = 64  # of a new cache
+_COLUMNS = 3 << 14  # that all numbers of columns (`column_bucket`) divide
+_KEPT_BYTES = 128 << 20  # that an idle group may keep, of self-attention and of cross-attention each
+_SCRATCH_BYTES = 8 << 20  # for slots that get another number of columns
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaEncoded:
+    """What the encoder returns for some sentences."""
+
+    memory: ort.OrtValue  # [A, B, H, S, d]
+    lengths: npt.NDArray[np.int32]  # [B]
+    num_columns: int  # S
+
+
+class SlotMemory:
+    """A arrays [N, H, C, d] on the device, each at an address that is the same whatever N and C are."""
+
+    def __init__(self, shape: CacheShape, device: Device, item_bytes: int, num_columns: int) -> None:
+        self.num_columns = num_columns  # C
+        self.num_arrays = 2 * shape.num_layers
+        self._heads, self._head_bytes = shape.num_heads, shape.d_head * item_bytes
+        self._device = device
+        self._region = device.reserve(self.num_arrays, _COLUMNS * self._head_bytes)
+
+    @property
+    def address(self) -> int:
+        """Where the first array begins."""
+        return self._region.address
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all arrays."""
+        return self.num_arrays * self._region.size
+
+    def addresses(self) -> list[int]:
+        """Return where each array begins."""
+        return [self.address + array * self._region.stride for array in range(self.num_arrays)]
+
+    def fit(self, num_slots: int, num_columns: int, num_used: int) -> None:
+        """Make room for slots of so many columns; those in use keep what they hold, as far as the columns reach."""
+        column_bytes = self._heads * self._head_bytes
+        if num_slots * num_columns * column_bytes > self._region.size:
+            self._region.grow(slot_bucket(num_slots * num_columns) * column_bytes)
+        if num_columns != self.num_columns:
+            self._reshape(num_columns, num_used)
+
+    def release(self) -> None:
+        """Give the memory back; the addresses stay."""
+        self._region.release()
+
+    def fill(self, slot: int, encoded: CudaEncoded, index: int) -> None:
+        """Copy one of the encoder's sentences into a slot, whose other columns stay as they are."""
+        length = int(encoded.lengths[index])
+        pitch, rows = encoded.num_columns * self._head_bytes, len(encoded.lengths) * self._heads
+        source = Pitched(encoded.memory.data_ptr() + index * self._heads * pitch, pitch, rows)
+        self._device.copy(source, self._at(slot), (length * self._head_bytes, self._heads, self.num_arrays))
+
+    def move(self, source: int, target: int) -> None:
+        """Copy a slot over another."""
+        begin, stride = self.address, self._region.stride
+        source_rows, target_rows = (Pitched(begin + slot * self._slot_bytes, stride, 1) for slot in (source, target))
+        self._device.copy(source_rows, target_rows, (self._slot_bytes, self.num_arrays, 1))
+
+    def clear(self, slot: int) -> None:
+        """Make a slot zero."""
+        place = self.address + slot * self._slot_bytes
+        self._device.clear(place, self._region.stride, self._slot_bytes, self.num_arrays)
+
+    @property
+    def _slot_bytes(self) -> int:
+        return self._heads * self.num_columns * self._head_bytes
+
+    def _at(self, slot: int) -> Pitched:
+        """Return where a slot's heads lie, a group an array."""
+        pitch = self.num_columns * self._head_bytes
+        return Pitched(self.address + slot * self._slot_bytes, pitch, self._region.stride // pitch)
+
+    def _reshape(self, num_columns: int, num_used: int) -> None:
+        """Give slots another number of columns where they are, some at a time by way of another memory.
+
+        Wider slots move away from the beginning and the last ones first, narrower ones towards it: none is written over
+        before it has moved.
+        """
+        if not num_used:
+            self.num_columns = num_columns
+            return
+        kept = min(num_columns, self.num_columns)
+        row, slot_bytes = kept * self._head_bytes, self.num_arrays * self._heads * kept * self._head_bytes
+        at_once = min(max(1, _SCRATCH_BYTES // slot_bytes), num_used)
+        scratch = self._device.allocate(at_once * slot_bytes)
+        firsts = range(0, num_used, at_once)
+        for first in reversed(firsts) if num_columns > self.num_columns else firsts:
+            rows = min(at_once, num_used - first) * self._heads
+            between, extent, old = Pitched(scratch.address, row, rows), (row, rows, self.num_arrays), self.num_columns
+            self._device.copy(self._at(first), between, extent)
+            self.num_columns = num_columns
+            self._device.copy(between, self._at(first), extent)
+            self.num_columns = old
+        self.num_columns = num_columns
+
+
+class CacheMemory(NamedTuple):
+    """The keys and values of one group."""
+
+    own: SlotMemory  # of self-attention
+    cross: SlotMemory
+
+    def release(self) -> None:
+        """Give the memory back; the addresses stay."""
+        self.own.release()
+        self.cross.release()
+
+
+class CachePool:
+    """Addresses for groups: one that comes has those of a group like it that has gone, and the steps recorded there."""
+
+    def __init__(self, shape: CacheShape, device: Device, masked: np.floating[Any]) -> None:
+        """Begin without any; `masked` is of the type of keys and values, and masks a key."""
+        self.shape, self.masked = shape, masked
+        self._device = device
+        self._free: dict[tuple[int, int], list[CacheMemory]] = {}  # by beam size and source columns
+
+    def take(self, owner: object, beam_size: int, source_columns: int) -> CacheMemory:
+        """Return addresses for a group, which owns them for as long as it lives."""
+        free = self._free.setdefault((beam_size, source_columns), [])
+        columns, item_bytes = (_SELF_COLUMNS, source_columns), self.masked.dtype.itemsize
+        memory = (
+            free.pop()
+            if free
+            else CacheMemory(*(SlotMemory(self.shape, self._device, item_bytes, each) for each in columns))
+        )
+        weakref.finalize(owner, self._give_back, free, memory).atexit = False
+        return memory
+
+    @staticmethod
+    def _give_back(free: list[CacheMemory], memory: CacheMemory) -> None:
+        memory.release()
+        free.append(memory)
+
+
+class CudaState:
+    """What the decoder remembers of a group's sentences (`DecoderState`): slots on the device, and their masks."""
+
+    own: SlotMemory  # from the first sentence on
+    cross: SlotMemory
+
+    def __init__(self, pool: CachePool, beam_size: int) -> None:
+        """Create the state of a group without sentences."""
+        self.beam_size = beam_size
+        self._pool = pool
+        self._has_memory = False
+        self._slots: list[int] = []  # of each sentence
+        self._free = list(range(_INITIAL_SLOTS))  # a heap
+        self._heads = np.arange(pool.shape.num_heads)
+        self._hypotheses = np.arange(beam_size)
+        # Of each slot; those of a slot without a sentence are as of one that begins.  The mask's numbers are bits of
+        # its floating type, which NumPy compares many times faster as integers.
+        self._masked = pool.masked.view(f"i{pool.masked.dtype.itemsize}")
+        self._mask = np.full((_INITIAL_SLOTS, beam_size, _SELF_COLUMNS), self._masked)  # [N, K, C]
+        self._past_lengths = np.zeros(_INITIAL_SLOTS, np.int64)
+        self._source_lengths = np.ones(_INITIAL_SLOTS, np.int32)
+        self._new_columns: Ints = np.zeros((0, beam_size), np.int64)  # [B, K]
+
+    @property
+    def num_sentences(self) -> int:
+        return len(self._slots)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether an empty state of this size is worth replacing by a new one."""
+        return self._has_memory and max(self.own.num_bytes, self.cross.num_bytes) > _KEPT_BYTES
+
+    @property
+    def slots(self) -> Ints:
+        """[B]: the slot of each sentence."""
+        return np.array(self._slots, np.int64)
+
+    @property
+    def past_lengths(self) -> Ints:
+        """[B]: steps behind each sentence."""
+        return self._past_lengths[self._slots]
+
+    @property
+    def num_slots(self) -> int:
+        """The first slots that a step runs over."""
+        return slot_bucket(max(self._slots) + 1)
+
+    @explained()
+    def append(self, encoded: CudaEncoded, indices: Sequence[int]) -> None:
+        """Add the sentences with these indices of a batch, in this order."""
+        while len(self._free) < len(indices):
+            self._add_slots()
+        new = [heapq.heappop(self._free) for _ in indices]
+        num_slots = slot_bucket(max([*self._slots, *new]) + 1)
+        longest = int(encoded.lengths[list(indices)].max())
+        self._fit(num_slots, self._mask.shape[2], source_bucket(longest))
+        self._slots += new
+        for slot, index in zip(new, indices, strict=True):
+            self.cross.fill(slot, encoded, index)
+            self._source_lengths[slot] = encoded.lengths[index]
+
+    @explained()
+    def reserve(self, num_slots: int, num_columns: int, source_columns: int) -> None:
+        """Make room for slots without sentences, for steps that are only recorded."""
+        while len(self._mask) < num_slots:
+            self._add_slots()
+        self._fit(num_slots, num_columns, source_columns)
+
+    @explained()
+    def remove(self, index: int, *, is_finite: bool = True) -> None:
+        """Free a slot; the last sentence takes its number.  What no mask lets through must be finite."""
+        slot = self._slots[index]
+        if not is_finite:
+            self.own.clear(slot)
+            self.cross.clear(slot)
+        self._slots[index] = self._slots[-1]
+        self._slots.pop()
+        self._empty(slot)
+        heapq.heappush(self._free, slot)
+
+    @explained()
+    def prepare(self) -> None:
+        """Make the slots and columns as few as the live sentences allow, and as many as the next step needs."""
+        if 2 * self.num_sentences <= self.num_slots:
+            self._move_together()
+        used = self._used()
+        needed = int(used.sum(axis=1).max()) + self.beam_size
+        num_columns = column_bucket(needed)
+        if num_columns > self.own.num_columns or (
+            2 * num_columns <= self.own.num_columns and not used[:, num_columns:].any()
+        ):
+            self._fit(self.num_slots, num_columns, self.cross.num_columns)
+            used = self._used()
+        # The first K columns of each slot that nothing attends to, [B, K].
+        free = ~used
+        is_chosen = free & (free.cumsum(axis=1, dtype=np.int32) <= self.beam_size)
+        self._new_columns = is_chosen.nonzero()[1].reshape(-1, self.beam_size)
+        self._mask[self.slots[:, None], self._hypotheses, self._new_columns] = 0
+
+    def write(self, arrays: Arrays) -> None:
+        """Write what a step must know of its slots: the arrays are those of `step_inputs`."""
+        num_slots = len(arrays["source_lengths"])
+        arrays["past_lengths"][:, 0] = self._past_lengths[:num_slots]
+        arrays["source_lengths"][:] = self._source_lengths[:num_slots]
+        mask = arrays["self_mask"]
+        mask.view(self._mask.dtype)[:, 0] = self._mask[:num_slots]
+        # Sentence, head and column; slots without a sentence write their first columns again and again.
+        places = arrays["new_columns"]  # [B, H, K, 3]
+        places[..., 0] = np.arange(num_slots)[:, None, None]
+        places[..., 1] = self._heads[:, None]
+        places[..., 2] = self._hypotheses
+        places[self.slots, :, :, 2] = self._new_columns[:, None, :]
+
+    def step_inputs(self, num_slots: int) -> dict[str, tuple[tuple[int, ...], npt.DTypeLike]]:
+        """Return shapes and types of the arrays that `write` fills."""
+        B, K = num_slots, self.beam_size
+        return {
+            "past_lengths": ((B, 1), np.int64),
+            "source_lengths": ((B,), np.int32),
+            "self_mask": ((B, 1, K, self.own.num_columns), f"f{self._mask.dtype.itemsize}"),
+            "new_columns": ((B, len(self._heads), K, 3), np.int64),
+        }
+
+    def advance(self, parents: Ints) -> None:
+        """Finish a decoder step: hypothesis k of sentence b goes on from the past of hypothesis `parents[b, k]`."""
+        slots = self.slots
+        self._past_lengths[slots] += 1
+        if self.beam_size > 1:
+            self._mask[slots] = self._mask[slots[:, None], parents]
+
+    def _used(self) -> npt.NDArray[np.bool_]:
+        """[B, C]: whether some hypothesis of the sentence attends to the column."""
+        return (self._mask[self.slots] == 0).any(axis=1)  # type: ignore[no-any-return]
+
+    def _fit(self, num_slots: int, num_columns: int, source_columns: int) -> None:
+        """Make room for so many slots and columns; sources keep the columns that they have, if those are more."""
+        num_used = max(self._slots, default=-1) + 1
+        if not self._has_memory:
+            self.own, self.cross = self._pool.take(self, self.beam_size, source_columns)
+            self._has_memory = True
+        self.cross.fit(num_slots, max(source_columns, self.cross.num_columns), num_used)
+        self.own.fit(num_slots, num_columns, num_used)
+        kept = min(num_columns, self._mask.shape[2])
+        if num_columns != self._mask.shape[2]:
+            mask = np.full((*self._mask.shape[:2], num_columns), self._masked)
+            mask[:, :, :kept] = self._mask[:, :, :kept]
+            self._mask = mask
+
+    def _add_slots(self) -> None:
+        """Double the slots, which costs nothing but on the host."""
+        old = len(self._mask)
+        self._mask, self._past_lengths, self._source_lengths = (
+            np.concatenate([array, array]) for array in (self._mask, self._past_lengths, self._source_lengths)
+        )
+        for slot in range(old, 2 * old):
+            self._empty(slot)
+            heapq.heappush(self._free, slot)
+
+    def _empty(self, slot: int) -> None:
+        self._mask[slot], self._past_lengths[slot], self._source_lengths[slot] = self._masked, 0, 1
+
+    def _move_together(self) -> None:
+        """Move sentences from the last slots to the first ones, until all lie side by side."""
+        for index, slot in enumerate(self._slots):
+            if slot < self.num_sentences:
+                continue
+            target = heapq.heappop(self._free)
+            self.own.move(slot, target)
+            self.cross.move(slot, target)
+            for array in (self._mask, self._past_lengths, self._source_lengths):
+                array[target] = array[slot]
+            self._empty(slot)
+            self._slots[index] = target
+        self._free = list(range(self.num_sentences, len(self._mask)))
+
+
+def slot_bucket(num_slots: int) -> int:
+    """Return this number or more: 4, 16, 32, 64, 96, 128, 192, 256, 384, ..., so that few shapes come up."""
+    if num_slots <= 16:  # a GPU takes as long for one as for many of them
+        return 4 if num_slots <= 4 else 16
+    power = 1 << (num_slots - 1).bit_length()
+    return power * 3 // 4 if num_slots > 64 and num_slots <= power * 3 // 4 else power
+
+
+def column_bucket(num_columns: int) -> int:
+    """Return this number or more: 64, 128, 192, 256, 384, 512, 768, ..., likewise."""
+    power = max(_SELF_COLUMNS, 1 << (num_columns - 1).bit_length())
+    return power * 3 // 4 if num_columns > 128 and num_columns <= power * 3 // 4 else power
+
+
+def source_bucket(num_tokens: int) -> int:
+    """Return this number or more: 64, 128, 256, ...; sentences of a group have sources of one of them."""
+    return max(SMALLEST_WIDTH, 1 << (num_tokens - 1).bit_length())

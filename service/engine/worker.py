@@ -1,0 +1,211 @@
+"""The process an engine lives in: what starts it, and its main loop.
+
+It talks to the core in the frames of `wire.py`, over a socket pair.  The core imports this module to
+start engines, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else in this part knows processes.
+"""
+
+import ctypes
+import gc
+import os
+import pkgutil
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from model.bundle import Bundle, BundleError
+from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
+from service.engine.wire import (
+    FRAME_HEADER_BYTES,
+    Cancel,
+    Command,
+    EngineSpec,
+    FailureKind,
+    Job,
+    JobFailure,
+    Ready,
+    Report,
+    SearchParams,
+    StartFailed,
+    frame_length,
+    from_payload,
+    to_frame,
+)
+from service.parent_process import become_child
+
+if TYPE_CHECKING:
+    from service.engine.loop import EngineLoop
+    from service.engine.runner import Runner
+
+# The core, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
+# CPU was 8 - 10 ms in four runs with 5, 16 ms in one with 0
+# (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
+_BEHIND_CORE = 5  # niceness
+# Points of badness, each a thousandth of the memory there is, by which an engine goes before the core where memory is
+# short: its sentences can be translated by another one.  An engine of the native library may be a third of the core.
+_KILLED_FIRST = 900
+_STATS_INTERVAL_S = 0.05
+_WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
+
+
+def command_line(descriptor: int) -> list[str]:
+    """Return how to start an engine process that talks over this inherited socket."""
+    # -P: the current directory must not provide modules.  Not -m, or the records would be __main__'s.
+    return [sys.executable, "-P", "-c", f"from service.engine.worker import main; main({descriptor})"]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of an engine process: the same import path, and one thread in NumPy's own pools."""
+    import_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": import_path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def main(descriptor: int) -> None:
+    """Live as an engine until the core kills this one, or is gone."""
+    become_child(_KILLED_FIRST)
+    os.nice(_BEHIND_CORE)
+    channel = socket.socket(fileno=descriptor)  # never closed: its end tells the core that this process has ended
+    received = _receive(channel)
+    spec = next(received, None)
+    if not isinstance(spec, EngineSpec):  # the core went away at once
+        return
+    inbox: SimpleQueue[Command] = SimpleQueue()
+    threading.Thread(target=_fill_inbox, args=(received, inbox), daemon=True).start()
+    try:
+        with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as caught:
+            engine = _create_engine(spec)
+    except Exception as error:  # noqa: BLE001 - the core says what is wrong
+        _send(channel, StartFailed(f"{type(error).__name__}: {error}"))
+        return
+    _send(channel, Ready(tuple(str(entry.message) for entry in caught)))
+    try:
+        _serve(engine, inbox, partial(_send, channel), spec.heartbeat_interval_s)
+    except DeviceLost as error:
+        with suppress(OSError):  # nobody reads it
+            print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
+        os._exit(DEVICE_LOST_STATUS)  # at once: the ordinary way out waits for a device that may never answer
+
+
+def _receive(channel: socket.socket) -> Iterator[object]:
+    """Yield the core's records until it closes the socket."""
+    with channel.makefile("rb") as stream:
+        while header := stream.read(FRAME_HEADER_BYTES):
+            yield from_payload(stream.read(frame_length(header)))
+
+
+def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> None:
+    try:
+        for commands in received:
+            for command in cast(tuple[Command, ...], commands):
+                inbox.put(command)
+    finally:
+        os._exit(0)  # the core is gone: nobody waits for anything any more
+
+
+def _send(channel: socket.socket, record: object) -> None:
+    """Send a record to the core; where that has gone, nobody waits for anything any more."""
+    try:
+        channel.sendall(to_frame(record))
+    except ConnectionError:
+        os._exit(0)
+
+
+def create_runner(spec: EngineSpec) -> "Runner":
+    """Return the runner of an engine process, unless its spec names another factory."""
+    if spec.device == "cuda":
+        from service.engine.cuda.runner import CudaRunner  # noqa: PLC0415 - see the module's docstring
+
+        return CudaRunner.open(spec)
+    from service.engine.cpu.native.choice import choose_runtime  # noqa: PLC0415 - see the module's docstring
+
+    bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
+    runtime, reason = choose_runtime(spec.runtime, bundle, spec.precision, spec.num_threads)
+    if runtime == "native":
+        from service.engine.cpu.native.runner import NativeRunner  # noqa: PLC0415 - see the module's docstring
+
+        return NativeRunner(bundle, precision=spec.precision, prepared_dir=spec.prepared_dir)
+    if spec.runtime == "native":
+        raise BundleError(f"{spec.bundle_dir}: engine.runtime is native: {reason}")
+    from service.engine.cpu.runner import CpuRunner  # noqa: PLC0415 - see the module's docstring
+
+    return CpuRunner.open(spec)
+
+
+def _create_engine(spec: EngineSpec) -> "EngineLoop":
+    """Return an engine that is loaded and warm, or raise RuntimeError if the model cannot translate anything."""
+    from service.engine.loop import EngineLoop  # noqa: PLC0415 - see the module's docstring
+    from service.engine.runner import RecordingRunner  # noqa: PLC0415 - likewise
+
+    if spec.preflight:
+        pkgutil.resolve_name(spec.preflight)(spec)
+    runner: Runner = pkgutil.resolve_name(spec.runner_factory)(spec)
+    budgets = runner.budgets(spec.scheduler)
+    if isinstance(runner, RecordingRunner):
+        runner.record(budgets)
+    engine = EngineLoop(runner, budgets)
+    # A full batch, so that the first sentences find memory touched and kernels chosen.
+    for number in range(max(1, budgets.max_rows // _WARM_UP_BEAM.beam_size)):
+        engine.submit(Job(id=-1 - number, source_ids=runner.warm_up_source, params=_WARM_UP_BEAM))
+    if runner.has_scorer:
+        engine.submit(Job(id=0, source_ids=runner.warm_up_source, params=_WARM_UP_BEAM, scored_ids=()))
+    while not engine.is_idle:
+        for outcome in engine.step():
+            if isinstance(outcome, JobFailure) and outcome.kind is FailureKind.INTERNAL:
+                raise RuntimeError(f"the model does not run: {outcome.message}")
+    engine.take_stats()
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: no later collection has to look at it
+    return engine
+
+
+def _serve(
+    engine: "EngineLoop", inbox: "SimpleQueue[Command]", send: Callable[[Report], None], heartbeat_interval_s: float
+) -> NoReturn:
+    """Step while there is work, for as long as the process lives."""
+    stats_sent_at = time.monotonic()
+    has_worked = True  # since memory was last returned: it has started
+    while True:
+        commands = list(_take(inbox, heartbeat_interval_s if engine.is_idle else 0.0))
+        if has_worked and engine.is_idle and not commands:  # nothing to do for a whole heartbeat
+            return_freed_memory()
+            has_worked = False
+        for command in commands:
+            match command:
+                case Job():
+                    engine.submit(command)
+                    has_worked = True
+                case Cancel(job_id):
+                    engine.cancel(job_id)
+        outcomes = () if engine.is_idle else tuple(engine.step())
+        now = time.monotonic()
+        is_due = engine.is_idle or now - stats_sent_at >= _STATS_INTERVAL_S
+        if outcomes or is_due:
+            send(Report(outcomes, engine.take_stats() if is_due else None))
+        if is_due:
+            stats_sent_at = now
+
+
+def _take(inbox: "SimpleQueue[Command]", wait_s: float) -> Iterator[Command]:
+    """Yield all commands there are; wait for the first."""
+    try:
+        yield inbox.get(block=wait_s > 0, timeout=wait_s)
+        while True:
+            yield inbox.get_nowait()
+    except Empty:
+        return
+
+
+def return_freed_memory() -> None:
+    """Return freed memory that the C library keeps to the system: up to 70 MB after long sentences, in a millisecond.
+
+    Figures: `bench_growth --panel memory`.  Elsewhere than with glibc, nothing happens.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

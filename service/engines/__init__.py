@@ -1,1 +1,0 @@
-"""The pool of engine processes: kept alive, given jobs, and asked for the results."""

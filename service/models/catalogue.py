@@ -1,0 +1,146 @@
+"""The models that calls can ask for, as calls meet them, and which of them a call means."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import NamedTuple, Protocol, TypeAlias
+
+from service.call import Call
+from service.engine.wire import JobResult, SearchParams
+from service.errors import InternalError
+from service.models.info import TextCodec, index_of
+from service.records import ModelInfo
+from service.scheduler.admission import Permit
+
+Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
+OnRoom: TypeAlias = Callable[[], None] | None  # called once there is room for the texts, before they go to an engine
+
+_MOST_KEPT = 256  # questions with their answers: callers choose what they ask
+
+
+class Work(NamedTuple):
+    """The texts of one call that need the model, and how it is to search."""
+
+    sources: tuple[tuple[int, ...], ...]  # ids with end-of-sentence; none is empty
+    params: SearchParams
+    allow_smaller_beam: bool = False  # where much work waits
+    prefixes: tuple[tuple[int, ...], ...] = ()  # what each translation begins with; none: nothing
+    scored: tuple[tuple[int, ...], ...] = ()  # translations without end-of-sentence to score, instead of a search
+    shows_heads: bool = False  # of those to score: whether the attention weights of all heads are wanted
+    may_use_cache: bool = True  # whether sentences may have the answers that were given before
+    is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
+
+
+class WorkDone(NamedTuple):
+    """What became of a call's texts."""
+
+    results: list[Settled]  # in the order of the sources
+    beam_size: int  # of the search
+
+
+class Lease:
+    """Counts the calls that use a version now; each call enters it with `with model.lease:` before it waits."""
+
+    def __init__(self, on_idle: Callable[[], None] | None = None) -> None:
+        """Nobody uses the version; `on_idle` is called whenever that is so again."""
+        self.calls = 0
+        self.used_at = time.monotonic()  # when the last call left it, or it was loaded
+        self._on_idle = on_idle
+        self._is_idle = asyncio.Event()  # cleared by who waits for it
+
+    async def wait_idle(self) -> None:
+        """Return when no call uses the version."""
+        if self.calls:
+            self._is_idle.clear()
+            await self._is_idle.wait()
+
+    def __enter__(self) -> None:
+        self.calls += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.calls -= 1
+        if self.calls == 0:
+            self._is_idle.set()
+            self.used_at = time.monotonic()
+            if self._on_idle is not None:
+                self._on_idle()
+
+
+class ServedModel(Protocol):
+    """A model as a call meets it: where text and tokens end, and the core's work begins."""
+
+    info: ModelInfo
+    default_params: SearchParams
+    lease: Lease
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it can tokenise and run now; one that calls use stays so."""
+        ...
+
+    @property
+    def codec(self) -> TextCodec:
+        """The tokenizer with the limits on texts; only of a model that is loaded."""
+        ...
+
+    async def load(self, call: Call, permit: Permit) -> None:
+        """Return when it is loaded, for a call that has entered its lease.
+
+        Raises:
+            Overloaded: the call would be too late, or there is no room for the model in memory.
+            Unavailable, FailedPrecondition: it cannot be loaded.
+        """
+        ...
+
+    def refuse_early(self, call: Call, permit: Permit) -> None:
+        """Raise Overloaded if no text, however short, can be taken; before a long one is tokenised."""
+        ...
+
+    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+        """Have the core translate all texts of a call; a text for which the model gave no numbers has its own error.
+
+        Raises:
+            Overloaded: the texts do not fit in the queue, would wait too long or be too late.
+            DeadlineExceeded, Unavailable: the call has no answer; jobs that still run are cancelled.
+        """
+        ...
+
+
+class Catalogue:
+    """What serves now; the first model is the default."""
+
+    def __init__(self) -> None:
+        self.models: tuple[ServedModel, ...] = ()
+        self._found: dict[tuple[str | None, str, str, frozenset[str] | None], ServedModel] = {}
+
+    def replace(self, models: Iterable[ServedModel]) -> None:
+        """Have later calls find these."""
+        self.models = tuple(models)
+        self._found.clear()
+
+    def find(
+        self,
+        *,
+        model: str | None,
+        source_language: str,
+        target_language: str,
+        allowed: frozenset[str] | None = None,
+    ) -> ServedModel:
+        """Return the first model that fits and is allowed; an empty language, and no model, fit all.
+
+        Raises:
+            NotFound: no model fits; the message lists the models that there are.
+        """
+        question = (model, source_language, target_language, allowed)
+        found = self._found.get(question)
+        if found is None:
+            models = [one for one in self.models if allowed is None or one.info.name in allowed]
+            infos = [one.info for one in models]
+            index = index_of(infos, model=model, source_language=source_language, target_language=target_language)
+            if len(self._found) >= _MOST_KEPT:
+                self._found.clear()
+            found = self._found[question] = models[index]
+        return found

@@ -1,0 +1,335 @@
+"""One version of one model in the core, from its start to its end: its engines, its tokenizer, its work for calls.
+
+    UNLOADED -> LOADING -> SERVING -> DRAINING        and from each, whatever goes wrong, -> DRAINING
+
+Where memory is limited it goes back to UNLOADED, and its tokenizer and engines with it, and may be loaded again.
+
+A host knows one bundle; not which others there are, nor why it is started or stopped.  What it does for a call:
+
+    answered before? -> room for the tokens -> in time? -> a job for each text -> results
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import partial
+from itertools import count
+from pathlib import PurePosixPath
+
+from model.bundle import Bundle
+from service.call import Call
+from service.config import LimitsConfig, ServerConfig
+from service.engine.wire import JobResult, SearchParams
+from service.engine.worker import return_freed_memory
+from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
+from service.models.cache import Residents
+from service.models.catalogue import Lease, OnRoom, Settled, Work, WorkDone
+from service.models.check import load_tokenizer
+from service.models.info import TextCodec, search_params, smaller_beam
+from service.models.repository import BundleCandidate
+from service.models.self_test import run_self_test
+from service.models.translation_cache import Key, TranslationCache
+from service.records import ModelInfo, TranslateOptions
+from service.scheduler.admission import Permit
+from service.scheduler.pool import Dispatcher
+from service.threads import in_daemon_thread
+
+_numbers = count()
+
+
+class HostState(StrEnum):
+    """Where a version is in its life; the values are those of `admin.proto`."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+class ModelHost:
+    """Owns the engines of one bundle; the `ServedModel` that calls meet in the core."""
+
+    def __init__(
+        self,
+        candidate: BundleCandidate,
+        bundle: Bundle,
+        info: ModelInfo,
+        dispatcher: Dispatcher,
+        config: ServerConfig,
+        wait_of: Callable[[Call], Wait | None] = lambda _: None,
+        residents: Residents | None = None,
+        cache: TranslationCache | None = None,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            candidate: where the bundle was found.
+            info: how the server offers the model.
+            dispatcher: of engines that run this bundle, not started.
+            wait_of: see `Registry.wait_of`.
+            residents: loads the model for a call; None: it is loaded before any call finds it.
+            cache: of all models; None: every sentence goes to an engine.
+        """
+        self.number = next(_numbers)  # among all hosts of this process
+        self.candidate = candidate
+        self.bundle = bundle
+        self.sha256_12 = bundle.sha256_12
+        self.info = info
+        self.default_params = search_params(info, TranslateOptions())
+        self.dispatcher = dispatcher
+        self.lease = Lease(residents.wake if residents else None)
+        self.offers = Lease()  # edges whose calls may find it
+        self.state = HostState.UNLOADED
+        self._config = config
+        self._wait_of = wait_of
+        self._residents = residents
+        self._cache = cache
+        self._codec: TextCodec | None = None
+        self._is_tested = False
+        self._changing = asyncio.Lock()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it has a tokenizer and engines."""
+        return self._codec is not None
+
+    @property
+    def may_unload(self) -> bool:
+        """Whether no call uses it, and calls that come may load it again."""
+        return self.is_loaded and self.state is HostState.SERVING and self.lease.calls == 0
+
+    @property
+    def graph_bytes(self) -> int:
+        """Size of the files that an engine loads."""
+        manifest = self.bundle.manifest
+        folder = PurePosixPath(manifest.variants[self.info.precision].encoder).parent
+        return sum(entry.bytes for name, entry in manifest.files.items() if PurePosixPath(name).is_relative_to(folder))
+
+    @property
+    def codec(self) -> TextCodec:
+        """The tokenizer with the limits on texts; only of a model that is loaded."""
+        assert self._codec is not None
+        return self._codec
+
+    async def start(self) -> None:
+        """Return when the model is warm and has passed its self-test.
+
+        Raises:
+            ValueError: tokenizer or self-test say that the bundle is not what it should be.
+            DragomanError: its engines do not start, or give no translations.
+        """
+        async with self._changing:
+            self._enter(HostState.LOADING)
+            try:
+                await self._start()
+            except BaseException:
+                self._enter(HostState.UNLOADED)
+                await self.dispatcher.stop()
+                raise
+            self._enter(HostState.SERVING)
+
+    async def unload(self) -> None:
+        """End its engines and drop its tokenizer; no call uses it now, and `start` may follow."""
+        self._codec = None
+        self._enter(HostState.UNLOADED)
+        async with self._changing:
+            await self.dispatcher.stop()
+        return_freed_memory()
+
+    async def load(self, call: Call, permit: Permit) -> None:
+        """Return when it is loaded, for a call that has entered its lease; raises as `ServedModel.load`."""
+        assert self._residents is not None
+        await self._residents.load_for(self, call, permit)
+
+    async def _start(self) -> None:
+        on_demand = self._config.models.max_memory_mb is not None
+        await self.dispatcher.start(1 if on_demand else None)
+        tokenizer = await in_daemon_thread(partial(load_tokenizer, self.bundle))  # an engine has tried it before
+        if self._config.models.self_test and not self._is_tested:
+            await run_self_test(
+                tokenizer,
+                self.dispatcher,
+                self.bundle.golden_sentences(self.info.precision),
+                max_target_tokens=self.bundle.manifest.decoding.max_target_tokens,
+                timeout_s=self._config.lifecycle.start_timeout_s,
+            )
+        self._is_tested = True
+        self.lease.used_at = time.monotonic()
+        self._codec = TextCodec(
+            tokenizer,
+            max_characters=self._config.limits.max_characters,
+            max_source_tokens=self.info.max_source_tokens,
+        )
+
+    def _enter(self, state: HostState) -> None:
+        if self.state is not HostState.DRAINING:  # calls that have found it may still need it loaded
+            self.state = state
+
+    def refuse_early(self, call: Call, permit: Permit) -> None:
+        """Raise Overloaded if no text, however short, can be taken."""
+        check_time((), self.default_params, call, permit, self.dispatcher)
+
+    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+        """Return what the engines make of the texts; raises as `ServedModel.run`."""
+        try:
+            if self._cache is not None and work.may_use_cache and not work.scored:
+                return await self._run_cached(self._cache, work, call, permit, on_room)
+            return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
+        except Overloaded as error:
+            if error.reason in {"queue_seconds", "deadline_unattainable"}:
+                error.wait = self._wait_of(call)
+            raise
+
+    async def _run_cached(
+        self, cache: TranslationCache, work: Work, call: Call, permit: Permit, on_room: OnRoom
+    ) -> WorkDone:
+        """Return what is in the cache, and of the rest, each sentence once, what the engines make of it."""
+        work = with_smaller_beam(work, self.dispatcher, self._config.limits)
+        if not cache.may_keep(work.params):
+            return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
+        keys = [
+            cache.key(self.number, call.caller, work.params, source, work.prefixes[index] if work.prefixes else ())
+            for index, source in enumerate(work.sources)
+        ]
+        first = dict[Key, int]()  # of the places of each sentence
+        for index, key in enumerate(keys):
+            first.setdefault(key, index)
+        known = {key: cache.find(key) for key in first}
+        settled: dict[Key, Settled] = {key: result for key, result in known.items() if result is not None}
+        asked = {key: index for key, index in first.items() if key not in settled}
+        if asked:
+            rest = work if len(asked) == len(keys) else _only(work, list(asked.values()))
+            done = await run_work(rest, call, permit, self.dispatcher, self._config.limits, on_room)
+            for key, result in zip(asked, done.results, strict=True):
+                settled[key] = result
+                if isinstance(result, JobResult):
+                    cache.keep(key, result)
+        elif on_room is not None:
+            on_room()
+        results: list[Settled] = []
+        for index, key in enumerate(keys):
+            result = settled[key]
+            if asked.get(key) != index and isinstance(result, JobResult):
+                result = result._replace(queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0)
+                call.job_finished(result)
+            results.append(result)
+        return WorkDone(results, work.params.beam_size)
+
+    async def drain(self, within_s: float) -> bool:
+        """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""
+        self.state = HostState.DRAINING
+        try:
+            async with asyncio.timeout(within_s):
+                await self.offers.wait_idle()
+                await self.lease.wait_idle()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End its engines, in whatever state it is; calls that still use it fail with Unavailable."""
+        self.state = HostState.DRAINING
+        if self._cache is not None:
+            self._cache.forget(self.number)
+        await self.dispatcher.close()
+
+
+async def run_work(
+    work: Work, call: Call, permit: Permit, dispatcher: Dispatcher, limits: LimitsConfig, on_room: OnRoom = None
+) -> WorkDone:
+    """Have the engines translate all texts of a call, as `ServedModel.run`."""
+    params = with_smaller_beam(work, dispatcher, limits).params
+    lengths = [len(source) for source in work.sources]
+    if work.scored:  # one pass over both sides, in one row
+        params = params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1)
+        lengths = [length + len(scored) for length, scored in zip(lengths, work.scored, strict=True)]
+    permit.take_tokens(sum(lengths), is_continuation=work.is_continuation)
+    if not work.is_continuation:
+        check_time(lengths, params, call, permit, dispatcher)
+    if on_room is not None:
+        on_room()
+    call.phase = "queue"
+
+    def submit(index: int) -> "asyncio.Future[JobResult]":
+        prefix = work.prefixes[index] if work.prefixes else ()
+        scored = work.scored[index] if work.scored else None
+        source, shows = work.sources[index], work.shows_heads
+        return dispatcher.submit(source, params, call, prefix_ids=prefix, scored_ids=scored, shows_heads=shows)
+
+    results = [await _run_one(submit(0), call)] if len(lengths) == 1 else await _run_all(submit, lengths, call)
+    return WorkDone(results, params.beam_size)
+
+
+def with_smaller_beam(work: Work, dispatcher: Dispatcher, limits: LimitsConfig) -> Work:
+    """Return the work as it is to be done now: where its caller allows it, with a smaller beam if much work waits."""
+    if not work.allow_smaller_beam:
+        return work
+    waiting_s, threshold_s = dispatcher.queued_work_s, limits.brownout_seconds
+    params = smaller_beam(work.params, waiting_s=waiting_s, threshold_s=threshold_s)
+    return work._replace(params=params, allow_smaller_beam=False)
+
+
+def _only(work: Work, places: Sequence[int]) -> Work:
+    """Return the part of a search that is about the sentences at these places."""
+    return work._replace(
+        sources=tuple([work.sources[index] for index in places]),
+        prefixes=tuple([work.prefixes[index] for index in places]) if work.prefixes else (),
+    )
+
+
+def check_time(
+    lengths: Sequence[int], params: SearchParams, call: Call, permit: Permit, dispatcher: Dispatcher
+) -> None:
+    """Refuse texts with so many source tokens each if they would wait too long or be too late."""
+    ahead_s, finish_s = dispatcher.forecast(lengths, params, call)
+    permit.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
+
+
+async def _run_one(job: "asyncio.Future[JobResult]", call: Call) -> Settled:
+    try:
+        result = await job
+    except InternalError as error:
+        return error
+    call.job_finished(result)
+    return result
+
+
+async def _run_all(
+    submit: "Callable[[int], asyncio.Future[JobResult]]", lengths: Sequence[int], call: Call
+) -> list[Settled]:
+    """Return the results in order; raise the first error that concerns more than its own text."""
+    jobs: dict[int, asyncio.Future[JobResult]] = {}
+    # The longest first: they take the most steps, and the call is answered when its last text is.
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        jobs[index] = submit(index)
+        jobs[index].add_done_callback(partial(_count, call))
+    pending = set(jobs.values())
+    try:
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            for job in done:
+                if (error := job.exception()) and not isinstance(error, InternalError):
+                    raise error
+    except DeadlineExceeded as error:
+        for job in pending:
+            if not job.done():
+                job.set_exception(error)  # as late as the call: nobody has cancelled it
+        raise
+    finally:
+        for job in pending:
+            job.cancel()  # does nothing to those that are done
+    return [_settled(jobs[index]) for index in range(len(lengths))]
+
+
+def _settled(job: "asyncio.Future[JobResult]") -> Settled:
+    error = job.exception()
+    return error if isinstance(error, InternalError) else job.result()
+
+
+def _count(call: Call, job: "asyncio.Future[JobResult]") -> None:
+    """Note in the call that a job has settled."""
+    if job.cancelled():
+        return
+    if job.exception() is None:
+        call.job_finished(job.result())

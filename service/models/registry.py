@@ -1,0 +1,237 @@
+"""What a server translates with: the versions of models that serve, come and go, and those that were refused.
+
+Calls find the models that serve in the registry's catalogue.  Why a version comes or goes is the reloader's matter.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+
+from service.call import Call
+from service.config import ServerConfig
+from service.engine.worker import return_freed_memory
+from service.errors import DragomanError, Wait
+from service.models.cache import Residents
+from service.models.catalogue import Catalogue
+from service.models.loaded import HostState, ModelHost
+from service.models.repository import BundleCandidate
+from service.scheduler.pool import Dispatcher
+from service.telemetry.logs import describe_error, get_logger
+from service.telemetry.metrics import Metrics
+
+OfferModels = Callable[[Sequence[ModelHost]], Awaitable[None]]
+
+# Gauges of a model, each of which is a sum over the engines of all its versions.
+_GAUGES: dict[str, Callable[[Dispatcher], float]] = {
+    "queue_requests": lambda engines: engines.queued_jobs,
+    "queue_tokens": lambda engines: engines.queued_tokens,
+    "queue_work_seconds": lambda engines: engines.queued_work_s,
+    "running_jobs": lambda engines: engines.running_jobs,
+    "live_rows": lambda engines: engines.live_rows,
+    "engines": lambda engines: engines.engines,
+    "engines_missing": lambda engines: engines.missing_engines,
+}
+
+
+class Result(StrEnum):
+    """What became of a version; the values are those of `admin.proto`."""
+
+    LOADED = "loaded"
+    RETIRED = "retired"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChange:
+    """What became of one version at a reload."""
+
+    name: str
+    version: str
+    result: Result
+    reason: str = ""  # why it was refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A candidate that may not serve."""
+
+    name: str  # of the model that it is a version of
+    candidate: BundleCandidate
+    error: Exception
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether the error says by itself what is wrong with the bundle."""
+        return isinstance(self.error, (ValueError, DragomanError))
+
+    @property
+    def reason(self) -> str:
+        """The error in one line, with its kind if it is an unforeseen one."""
+        text = " ".join(str(self.error).split())
+        return text if self.is_foreseen else f"{type(self.error).__name__}: {text}"
+
+
+class Registry:
+    """Owns the hosts of all versions and says which of them serve; only for the event loop's thread."""
+
+    def __init__(self, metrics: Metrics, residents: Residents | None = None, *, drain_s: float) -> None:
+        """Start without any model; a version that is replaced ends after `drain_s` even if calls still use it."""
+        self._metrics = metrics
+        self.residents = residents or Residents(ServerConfig(), metrics)
+        self.residents.watch_over(self)
+        self._drain_s = drain_s
+        self.catalogue = Catalogue()
+        self._offer: OfferModels | None = None
+        self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names
+        self._loading: set[ModelHost] = set()
+        self._leaving: dict[ModelHost, asyncio.Task[None]] = {}
+        self._refusals: dict[Path, Refusal] = {}  # by directory, in the order in which they were refused
+
+    @property
+    def models(self) -> list[ModelHost]:
+        return list(self._serving.values())
+
+    @property
+    def hosts(self) -> list[ModelHost]:
+        return [*self._serving.values(), *self._loading, *self._leaving]
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What was refused at the last look, the latest refusal last."""
+        return list(self._refusals.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model that is loaded has an engine that takes work."""
+        hosts = self._serving.values()
+        return bool(hosts) and all(host.dispatcher.is_ready for host in hosts if host.is_loaded)
+
+    def is_refused(self, name: str) -> bool:
+        """Whether a version of this model lies there, above the one that serves, that may not serve."""
+        return any(refusal.name == name for refusal in self._refusals.values())
+
+    def host_of(self, candidate: BundleCandidate) -> ModelHost | None:
+        """Return the host that serves this very bundle."""
+        host = self._serving.get(candidate.name)
+        if host is None or host.candidate.directory != candidate.directory:
+            return None
+        return host if host.candidate.manifest_sha256 == candidate.manifest_sha256 else None
+
+    async def start(self, host: ModelHost) -> None:
+        """Start a host that is to serve next, or end it; only one other version of its model is there meanwhile."""
+        if leaving := [task for old, task in self._leaving.items() if old.candidate.name == host.candidate.name]:
+            await asyncio.wait(leaving)  # never three versions of a model at once
+        self._loading.add(host)
+        try:
+            await self.residents.load(host)
+        except BaseException:
+            await host.close()
+            raise
+        finally:
+            self._loading.discard(host)
+
+    def publish(self, host: ModelHost) -> list[ModelChange]:
+        """Have later requests find this host, which has started, in place of an earlier version."""
+        name, info = host.candidate.name, host.info
+        retired = [self.retire(name)] if name in self._serving else []
+        self._serving[name] = host
+        self._serving = dict(
+            sorted(self._serving.items(), key=lambda item: (not item[1].candidate.is_default, item[0]))
+        )
+        self.catalogue.replace(self._serving.values())
+        of_model = self._metrics.model(info.name)
+        of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device, runtime=info.runtime)
+        for gauge, read in _GAUGES.items():
+            of_model.watch(gauge, partial(self._sum, info.name, read))
+        event = "model_loaded" if host.is_loaded else "model_known"
+        get_logger().info(event, model=info.name, version=info.version, sha256_12=host.sha256_12)
+        return [self._changed(info.name, info.version, Result.LOADED), *retired]
+
+    def retire(self, name: str) -> ModelChange:
+        """Have no later request find the host of this name; it ends when the calls that have found it are done."""
+        host = self._serving.pop(name)
+        self.catalogue.replace(self._serving.values())
+        host.state = HostState.DRAINING
+        info = host.info
+        self._metrics.model(info.name).unloaded(
+            version=info.version, sha256_12=host.sha256_12, provider=info.device, runtime=info.runtime
+        )
+        self._leaving[host] = asyncio.create_task(self._end(host))
+        return self._changed(info.name, info.version, Result.RETIRED)
+
+    async def offer_to(self, offer: OfferModels) -> None:
+        """Have `offer` called with the models that serve, now and at each `spread`."""
+        self._offer = offer
+        await self.spread()
+
+    async def spread(self) -> None:
+        """Return when calls find what was published and retired, also where they are received elsewhere."""
+        if self._offer is not None:
+            await self._offer(self.models)
+
+    def wait_of(self, call: Call) -> Wait | None:
+        """Return what the next text of this call's caller would wait, at the model where that is least.
+
+        None for work of a lower class than the caller may ask for: its next text may be of a higher one.  None also
+        where a model is not loaded: nothing waits there.
+        """
+        hosts = self._serving.values()
+        if call.priority is not call.caller.priority or not hosts or not all(host.is_loaded for host in hosts):
+            return None
+        forecasts = [host.dispatcher.typical_forecast(host.default_params, call) for host in hosts]
+        return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
+
+    def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
+        """Remember that this candidate may not serve, and why."""
+        # A single bundle of any name replaces the model that serves.
+        name = candidate.name or next((host.info.name for host in self.models), candidate.directory.name)
+        refusal = Refusal(name=name, candidate=candidate, error=error)
+        self._refusals.pop(candidate.directory, None)
+        self._refusals[candidate.directory] = refusal
+        digits = candidate.manifest_sha256[:12]
+        get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
+        if not refusal.is_foreseen:
+            get_logger().error("model_refused_unexpectedly", **describe_error(error))
+        # The frames hold the host that failed, with its tokenizer and all else.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        return self._changed(name, candidate.version, Result.REFUSED, refusal.reason)
+
+    def forget_refusals(self, directories: Iterable[Path]) -> None:
+        for directory in directories:
+            self._refusals.pop(directory, None)
+
+    async def close(self) -> None:
+        """End all engines; calls that still use them fail with Unavailable."""
+        leaving = list(self._leaving.values())
+        for task in leaving:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
+        await asyncio.gather(*map(self.residents.forget, self.hosts))
+        await asyncio.gather(*(host.close() for host in self.hosts))
+
+    async def _end(self, host: ModelHost) -> None:
+        model, version = host.info.name, host.info.version
+        if not await host.drain(self._drain_s):
+            get_logger().warning("model_still_used", model=model, version=version, calls=host.lease.calls)
+        try:
+            await self.residents.forget(host)
+            await host.close()
+        finally:  # otherwise its engines would be counted for ever
+            del self._leaving[host]
+            self.residents.wake()
+        return_freed_memory()
+        get_logger().info("model_retired", model=model, version=version)
+
+    def _changed(self, name: str, version: str, result: Result, reason: str = "") -> ModelChange:
+        of_model = self._metrics.model(name)
+        of_model.changed(result)
+        of_model.watch("model_refused", lambda: float(self.is_refused(name)))
+        return ModelChange(name=name, version=version, result=result, reason=reason)
+
+    def _sum(self, name: str, read: Callable[[Dispatcher], float]) -> float:
+        return float(sum(read(host.dispatcher) for host in self.hosts if host.info.name == name))

@@ -1,0 +1,100 @@
+"""Translations of sentences that an engine gave before: real traffic repeats itself, and engines answer the same again.
+
+What is kept is what an engine was asked for and what it said, token ids both; texts, glossaries and formats never come
+here.  Not kept is what is drawn at random, and what has phrases to suppress, which are large and rarely the same.
+
+Callers with an API key, or whom a trusted proxy names, have entries of their own: a kept answer comes sooner, so that
+whoever could ask for another one's would learn what that one has had translated.  All others share theirs.
+"""
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from service.call import Caller, Identity
+from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.telemetry.metrics import Metrics
+
+# What an entry takes beside its ids, and each of its hypotheses; a test holds the sum against what Python allocates.
+_ENTRY_BYTES, _HYPOTHESIS_BYTES = 600, 200
+_MAX_SHARE = 16  # an entry takes at most one of so many parts of the room
+
+
+class Key(NamedTuple):
+    """What an engine's answer depends on, and whose it is."""
+
+    host: int  # the version of a model; its number, which none later gets
+    caller: Identity | None  # None: anybody
+    params: SearchParams
+    source: bytes
+    prefix: bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the ids."""
+        return len(self.source) + len(self.prefix)
+
+
+_Kept = tuple[tuple[bytes, float, FinishReason], ...]  # hypotheses
+
+
+class TranslationCache:
+    """Answers of all models, as many as there is room for; the least recently used ones go first."""
+
+    def __init__(self, max_bytes: int, metrics: Metrics) -> None:
+        """Keep nothing yet; with `max_bytes` 0, never anything."""
+        self.num_bytes = 0
+        self._max_bytes = max_bytes
+        self._metrics = metrics
+        self._entries: OrderedDict[Key, _Kept] = OrderedDict()
+        metrics.watch("translation_cache_bytes", lambda: self.num_bytes)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def may_keep(self, params: SearchParams) -> bool:
+        """Whether answers to such searches are kept."""
+        return bool(self._max_bytes) and not params.sampling_top_k and not params.suppressed
+
+    def key(
+        self, host: int, caller: Caller, params: SearchParams, source_ids: Sequence[int], prefix_ids: Sequence[int]
+    ) -> Key:
+        """Return the key of a sentence that this caller asks this version of a model for."""
+        whose = None if caller.source == "peer" else caller.identity
+        return Key(host, whose, params, _packed(source_ids), _packed(prefix_ids) if prefix_ids else b"")
+
+    def find(self, key: Key) -> JobResult | None:
+        """Return the answer, which took no time and no steps now; None: it is not there."""
+        kept = self._entries.get(key)
+        self._metrics.translation_cache_asked(is_hit=kept is not None)
+        if kept is None:
+            return None
+        self._entries.move_to_end(key)
+        hypotheses = tuple([Hypothesis(tuple(array("I", ids)), score, reason) for ids, score, reason in kept])
+        return JobResult(job_id=-1, hypotheses=hypotheses, queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0)
+
+    def keep(self, key: Key, result: JobResult) -> None:
+        """Keep an answer that was not there, if it is not too large."""
+        kept = tuple([(_packed(one.token_ids), one.score, one.finish_reason) for one in result.hypotheses])
+        num_bytes = _size(key, kept)
+        if num_bytes * _MAX_SHARE > self._max_bytes or key in self._entries:
+            return
+        self._entries[key] = kept
+        self.num_bytes += num_bytes
+        while self.num_bytes > self._max_bytes:
+            self.num_bytes -= _size(*self._entries.popitem(last=False))
+            self._metrics.translation_cache_evicted()
+
+    def forget(self, host: int) -> None:
+        """Drop what a version has said that serves no more."""
+        for key in [key for key in self._entries if key.host == host]:
+            self.num_bytes -= _size(key, self._entries.pop(key))
+
+
+def _packed(ids: Sequence[int]) -> bytes:
+    return array("I", ids).tobytes()
+
+
+def _size(key: Key, kept: _Kept) -> int:
+    return _ENTRY_BYTES + key.num_bytes + sum([_HYPOTHESIS_BYTES + len(ids) for ids, _, _ in kept])

@@ -1,0 +1,1 @@
+"""Tools that are no server: files of any length translated, servers loaded."""

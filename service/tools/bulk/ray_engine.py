@@ -1,0 +1,126 @@
+"""The parts of a job on a Ray cluster: any worker takes any part, and one that is killed is replaced.
+
+Input, output and bundle are on a file system that all nodes share.  Ray Data hands out the parts; what a killed worker
+had begun is handed out again, and a part is kept as a whole or not at all, so nothing is lost or doubled.
+
+What ends a run comes back from a worker as a value: of what is raised there, Ray keeps the traceback and loses the
+kind, which decides what the command says and its exit code.
+"""
+
+import logging
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from service.errors import DragomanError
+from service.extras import how_to_install
+from service.records import TranslateAll
+from service.tools.bulk.formats import BulkPart
+from service.tools.bulk.job import BulkJob
+from service.tools.bulk.run import OnPart, translate_parts
+from service.tools.bulk.workers import Opener, Say, say_on_stderr
+
+_LAST_WORDS_S = 5.0  # for what workers said before the end
+
+
+def translate_on_ray(
+    job: BulkJob,
+    parts: Iterable[BulkPart],
+    opener: Opener,
+    address: str | None,
+    num_workers: int,
+    on_part: OnPart,
+    say: Say = say_on_stderr,
+) -> None:
+    """Translate and keep these parts, in whatever order; after an error of a worker, what has been kept stays.
+
+    Args:
+        address: of a running cluster; None: one in this machine.
+        num_workers: processes, each on a CPU of its own.
+        say: is told here what the workers say there.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
+    try:
+        import ray  # noqa: PLC0415 - of the extra `ray`
+        from ray.util.queue import Queue  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise ValueError(f"--engine ray needs Ray: {how_to_install('ray')}") from error
+    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    with repeated(Queue(actor_options={"num_cpus": 0}), say) as say_from_afar:
+        done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
+            RayWorker,
+            fn_constructor_args=(job, opener, say_from_afar),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=num_workers),
+            num_cpus=1,
+        )
+        for row in done.iter_rows():
+            raise_failure(row["failure"])
+            on_part(BulkPart(int(row["index"]), int(row["start"]), int(row["count"])))
+
+
+@contextmanager
+def repeated(lines: Any, say: Say) -> Iterator[Callable[[str | None], None]]:
+    """Yield what travels to the workers; `say` is told here what it is told there, through this queue of Ray's."""
+
+    def repeat() -> None:
+        with suppress(Exception):  # the queue's node was lost, and with it only words
+            while (line := lines.get()) is not None:
+                with suppress(Exception):  # of `say`: the next line may be heard
+                    say(line)
+            lines.shutdown(force=True)  # here, where it holds nobody; a queue that is left ends with the run
+
+    thread = threading.Thread(target=repeat, name="bulk-said", daemon=True)
+    thread.start()
+    try:
+        yield partial(_send, lines)
+    finally:
+        _send(lines, None)
+        thread.join(_LAST_WORDS_S)
+
+
+def _send(lines: Any, line: str | None) -> None:
+    """Put a line into the queue without waiting until it is there: a queue that is lost must hold nobody."""
+    with suppress(Exception):
+        lines.actor.put_nowait.remote(line)
+
+
+class RayWorker:
+    """An actor with a model or a connection of its own, which is opened with the first part."""
+
+    def __init__(self, job: BulkJob, opener: Opener, say: Say) -> None:
+        self._job = job
+        self._open = partial(opener, say)
+        self._translate_all: TranslateAll | None = None
+        self._failure = ""
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        columns = zip(batch["index"], batch["start"], batch["count"], strict=True)
+        parts = [BulkPart(int(index), int(start), int(count)) for index, start, count in columns]
+        return batch | {"failure": [self._translate(part) for part in parts]}
+
+    def _translate(self, part: BulkPart) -> str:
+        """Return why there is no such part, for `raise_failure`; empty where there is one now.
+
+        After a failure nothing is tried: Ray hands on what a worker returns when all parts it was given are through.
+        """
+        try:
+            if not self._failure:
+                self._translate_all = self._translate_all or self._open()
+                translate_parts(self._job, [part], self._translate_all, lambda _: None)
+        except (DragomanError, ValueError, OSError) as error:
+            self._failure = pickle.dumps(error).hex()
+        return self._failure
+
+
+def raise_failure(failure: str) -> None:
+    """Raise what a worker returned, if it is a failure."""
+    if failure:
+        raise pickle.loads(bytes.fromhex(failure))  # noqa: S301 - of a worker of ours

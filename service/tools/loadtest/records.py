@@ -1,0 +1,123 @@
+"""What became of the calls of a stage, and its figures; when its calls are due.
+
+Arrivals are open-loop: calls are due at a rate, whatever the server does.  A caller that waits for answers before it
+sends slows down with the server and hides its queue.  Latency counts from when a call was due, not from when it was
+sent: one that a slow sender held up was late for its user all the same (no coordinated omission).  Knows neither gRPC
+nor charts.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+Seconds = npt.NDArray[np.float64]
+ARRIVALS = ("poisson", "constant")
+PERCENTILES = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+OK = "OK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """One entry a call in each array; times in seconds from the start of the stage."""
+
+    due: Seconds
+    sent: Seconds
+    done: Seconds
+    codes: npt.NDArray[np.str_]
+    texts: npt.NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, parts: Iterable["Records"]) -> Self:
+        """Return the calls of several workers in the order in which they were due."""
+        every = list(parts)
+        columns = {name: np.concatenate([getattr(part, name) for part in every]) for name in cls.__slots__}
+        order = np.argsort(columns["due"], kind="stable")
+        return cls(**{name: column[order] for name, column in columns.items()})
+
+    def __len__(self) -> int:
+        return len(self.due)
+
+    @property
+    def latency_s(self) -> Seconds:
+        """From due to done."""
+        return self.done - self.due
+
+    @property
+    def is_ok(self) -> npt.NDArray[np.bool_]:
+        """Which calls were answered."""
+        return np.asarray(self.codes == OK)
+
+    def where(self, is_wanted: npt.NDArray[np.bool_]) -> "Records":
+        """Return some of the calls."""
+        return Records(**{name: getattr(self, name)[is_wanted] for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of one stage, warm-up left out."""
+
+    offered_rate: float  # calls due a second
+    done_rate: float  # calls answered a second while the stage lasted: under overload, what the server can do
+    done_texts_rate: float  # texts of those
+    ok_rate: float  # of the calls due, those that were answered at some time, also long after the stage
+    texts_rate: float  # texts of those
+    goodput_rate: float  # of the calls due, those answered within the target, a second; done_rate without a target
+    calls: int
+    codes: dict[str, int]
+    latency_ms: dict[str, float]  # of answered calls, by percentile ("p50"); empty without any
+    refusal_ms_p99: float | None  # how long a refusal took; None without any
+    send_delay_ms_p99: float  # how late the load generator itself was
+    duration_s: float
+
+
+def summarize(records: Records, duration_s: float, *, warm_up_s: float = 0.0, target_s: float | None = None) -> Summary:
+    """Return the figures of a stage's calls.
+
+    Args:
+        records: of all calls: what was due in the warm-up may be answered after it.
+        duration_s: of the stretch in which they were due, warm-up included.
+        target_s: a call that takes longer is no goodput.
+    """
+    counted, counted_s = records.where(records.due >= warm_up_s), duration_s - warm_up_s
+    answered = counted.where(counted.is_ok)
+    refused = counted.where(counted.codes == "RESOURCE_EXHAUSTED")
+    done = records.where(records.is_ok & (records.done >= warm_up_s) & (records.done < duration_s))
+    in_time = len(done) if target_s is None else int((answered.latency_s <= target_s).sum())
+    names, counts = np.unique(counted.codes, return_counts=True)
+    return Summary(
+        offered_rate=len(counted) / counted_s,
+        done_rate=len(done) / counted_s,
+        done_texts_rate=float(done.texts.sum()) / counted_s,
+        ok_rate=len(answered) / counted_s,
+        texts_rate=float(answered.texts.sum()) / counted_s,
+        goodput_rate=in_time / counted_s,
+        calls=len(counted),
+        codes={str(name): int(count) for name, count in zip(names, counts, strict=True)},
+        latency_ms=percentiles_ms(answered.latency_s),
+        refusal_ms_p99=percentiles_ms(refused.done - refused.sent, [99.0]).get("p99"),
+        send_delay_ms_p99=percentiles_ms(counted.sent - counted.due, [99.0]).get("p99", 0.0),
+        duration_s=counted_s,
+    )
+
+
+def percentiles_ms(seconds: Seconds, wanted: Sequence[float] = PERCENTILES) -> dict[str, float]:
+    """Return `{"p50": ...}` in milliseconds; nothing without calls."""
+    return {f"p{name:g}": float(np.percentile(seconds, name) * 1e3) for name in wanted} if len(seconds) else {}
+
+
+def due_times(rate: float, duration_s: float, rng: np.random.Generator | None) -> Seconds:
+    """Return when each call is due, in seconds from the beginning, ascending.
+
+    Args:
+        rate: calls a second.
+        rng: draws the times of a Poisson process; None stands for constant gaps.
+    """
+    num = round(rate * duration_s)
+    if rng is None:
+        return np.arange(num) / rate
+    # Given their number, the points of a Poisson process are uniform.  The number is the rate's own and not drawn: a
+    # draw for 30 s at 100 a second is off by 2 %, and a search would then find 2 % too much or too little.
+    return np.sort(rng.uniform(0.0, duration_s, num))

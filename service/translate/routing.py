@@ -1,0 +1,403 @@
+"""Which models a request's texts go to, where it is not plainly one: languages detected, or a third one in between.
+
+    request -> routes by source language -> groups of texts -> one leg, or two through a pivot -> one result
+
+A leg is what one model is asked for; how it is translated is up to whoever asks.  A text that is in the target language
+already, or in no language that a model translates from, goes nowhere and comes back as it is.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import TypeVar
+
+from service.call import Call
+from service.errors import TooLong, Unavailable
+from service.models.catalogue import ServedModel
+from service.models.info import untranslated
+from service.records import (
+    DetectedLanguage,
+    ModelInfo,
+    Span,
+    TextWarning,
+    TranslatedSegment,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+    WarningKind,
+)
+from service.telemetry.logs import describe_error, get_logger
+from service.text.detector import NO_LANGUAGE, Detector
+from service.text.scripts import closeness
+from service.translate.routes import (
+    NOWHERE,
+    Judged,
+    Route,
+    Routes,
+    all_languages,
+    find_route,
+    judge,
+    legs_of,
+    routes_of,
+)
+from service.translate.translator import INLINE_CHARACTERS, Door, Translator
+
+_Result = TypeVar("_Result")
+
+_LOAD_AGAIN_AFTER_S = 10.0  # what detects languages, where that has failed
+_NOT_DETECTED = "the server cannot detect languages, and its log says why: name the source language"
+_MOST_KEPT = 256  # questions with their answers: callers choose what they ask
+
+
+class Router:
+    """Takes requests to translators' models, each text by its own route."""
+
+    def __init__(self, translator: Translator, executor: Executor) -> None:
+        """Load nothing yet.
+
+        Args:
+            executor: for what would hold up the event loop.
+        """
+        self.translator = translator
+        self._executor = executor
+        self._detector = Detector()
+        self._loading = asyncio.Lock()
+        self._load_at = 0.0  # time.monotonic() from which on the detector may be loaded
+        self._models: Sequence[ServedModel] = ()  # that the routes below are of
+        self._found: dict[tuple[str | None, str, str, frozenset[str] | None], Routes] = {}
+
+    def infos(self, call: Call) -> list[ModelInfo]:
+        """Return the descriptions of the models that the caller may use; none while the server starts."""
+        return [model.info for model in self.translator.catalogue.models if call.may_use(model.info.name)]
+
+    async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
+        """Return one translation per text, in order; raises as `Translator.admit` and `Translator.translate`."""
+        with self.translator.admit(request, call) as door:
+            return await self.follow(request, call, door)
+
+    async def follow(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+        """Return one translation per text, in order, of a request that has a door; raises as `Translator.translate`."""
+        if request.allows_same_language and (info := self._of_same_language(request, call)):
+            return self._leave_all(info, request, call, door)
+        if routes := self._routes(request, call):
+            return await self._follow_all(routes, request, call, door)
+        return await self.translator.translate(request, call, door)
+
+    def check(self, request: TranslationRequest, call: Call) -> None:
+        """Raise NotFound or InvalidInput if no text, whatever its language, can be translated as this request says."""
+        if request.allows_same_language and self._of_same_language(request, call):
+            return
+        routes = self._routes(request, call)
+        for route in routes.values():
+            for leg in legs_of(request, route):
+                self.translator.resolve(leg, call)
+        if not routes:
+            self.translator.resolve(request, call)
+
+    async def detect(self, texts: Sequence[str], call: Call) -> list[DetectedLanguage]:
+        """Return the language of each text, among those of the models that the caller may use.
+
+        Raises:
+            InvalidInput, Overloaded, Unavailable: as for translating; also if one text is too long.
+        """
+        languages = all_languages(self.infos(call))
+        return await self._read_admitted(texts, call, languages, lambda text: self._detector.detect(text, languages))
+
+    async def judge(self, text: str, target_language: str, call: Call) -> Judged:
+        """Return what a text is taken to be written in whose caller names no language of it; raises as `detect`."""
+        request = TranslationRequest(texts=(text,), target_language=target_language)
+        routes = self._routes(request, call)
+        if not routes:
+            return Judged(NO_LANGUAGE)
+        sources, target = tuple(routes), _target_of(request, routes)
+        (judged,) = await self._read_admitted(
+            (text,), call, sources, lambda text: judge(text, sources, target, self._detector)
+        )
+        return judged
+
+    async def _read_admitted(
+        self, texts: Sequence[str], call: Call, languages: Sequence[str], read: Callable[[str], _Result]
+    ) -> list[_Result]:
+        call.texts = len(texts)
+        admission = self.translator.admission
+        with admission.admit(call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller) as permit:
+            permit.take_characters(sum(map(len, texts)))
+            limit = self.translator.limits.max_characters
+            for index, text in enumerate(texts):
+                if len(text) > limit:
+                    raise _too_long(text, index, limit)
+            results = await self._read_each(texts, languages, read)
+        call.finished_texts = len(texts)
+        return results
+
+    async def load_detector(self) -> None:
+        """Load what detects languages, unless it is there; raise Unavailable where it cannot be loaded."""
+        async with self._loading:
+            if self._detector.is_loaded:
+                return
+            if time.monotonic() < self._load_at:
+                raise Unavailable(_NOT_DETECTED)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._executor, self._detector.load)
+            except Exception as error:  # MemoryError, or whatever a broken installation raises
+                get_logger().warning("language_detection_not_loaded", **describe_error(error))
+                self._load_at = time.monotonic() + _LOAD_AGAIN_AFTER_S
+                raise Unavailable(_NOT_DETECTED) from error
+
+    def _routes(self, request: TranslationRequest, call: Call) -> Routes:
+        if request.model is not None and not self._has_languages(request.model):
+            return NOWHERE
+        if self._models is not self.translator.catalogue.models:
+            self._models = self.translator.catalogue.models
+            self._found.clear()
+        question = (request.model, request.source_language, request.target_language, call.models)
+        found = self._found.get(question)
+        if found is None:
+            if len(self._found) >= _MOST_KEPT:
+                self._found.clear()
+            infos = [info for info in self.infos(call) if request.model in (None, info.name)]
+            found = self._found[question] = routes_of(infos, request.source_language, request.target_language)
+        return found
+
+    def _has_languages(self, name: str) -> bool:
+        return any(model.info.name == name and model.info.languages for model in self.translator.catalogue.models)
+
+    async def _follow_all(
+        self, routes: Routes, request: TranslationRequest, call: Call, door: Door
+    ) -> TranslationResult:
+        if request.source_language:
+            (route,) = routes.values()
+            return await _follow(route, request, call, door, self.translator)
+        judged = await self._judge(request, routes)
+        usual = next((one.source for one in judged if one.source), next(iter(routes)))
+        groups: dict[str, list[int]] = {}  # places of the texts, by language; of those that stay, under none
+        for index, one in enumerate(judged):
+            groups.setdefault("" if one.stays else one.source or usual, []).append(index)
+        if len(groups) > 1:
+            result = await self._follow_groups(groups, judged, routes, request, call, door)
+        elif "" in groups:
+            result = self._leave(groups[""], judged, routes[usual], request, call)
+        else:
+            result = await _follow(routes[next(iter(groups))], request, call, door, self.translator)
+        translations = [
+            replace(translation, detected_language=one.found.language, detection_confidence=one.found.confidence)
+            for translation, one in zip(result.translations, judged, strict=True)
+        ]
+        return replace(result, translations=translations)
+
+    async def _follow_groups(
+        self,
+        groups: Mapping[str, Sequence[int]],
+        judged: Sequence[Judged],
+        routes: Routes,
+        request: TranslationRequest,
+        call: Call,
+        door: Door,
+    ) -> TranslationResult:
+        """Translate the groups at the same time; the first error ends them all."""
+
+        async def follow(language: str, places: Sequence[int]) -> TranslationResult:
+            if not language:
+                return self._leave(places, judged, routes[next(filter(None, groups))], request, call)
+            part = call.part(len(places))
+            try:
+                return await _follow(routes[language], _only(request, places), part, door, self.translator)
+            finally:
+                call.join(part)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = {key: tasks.create_task(follow(key, places)) for key, places in groups.items()}
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        answers = [task.result() for key, task in running.items() if key]
+        result = _merge(list(groups.values()), [task.result() for task in running.values()], answers)
+        call.use_models(result.model)
+        return result
+
+    def _leave(
+        self, places: Sequence[int], judged: Sequence[Judged], route: Route, request: TranslationRequest, call: Call
+    ) -> TranslationResult:
+        """Return the texts at these places as they are, in the name of the model that would have translated them."""
+        part, asked = call.part(len(places)), _only(request, places)
+        for leg in legs_of(asked, route):  # an option that the model refuses is refused here, too
+            self.translator.resolve(leg, part)
+        target = route[-1].target_language
+        translations = [
+            left_as_it_is(text, judged[index].found.language if judged[index].found.language != target else None)
+            for index, text in zip(places, asked.texts, strict=True)
+        ]
+        result = TranslationResult(translations=translations, model=part.model, model_version=route[-1].version)
+        self._count_left(asked, result, part)
+        call.join(part)
+        return result
+
+    def _leave_all(self, info: ModelInfo, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+        """Return texts that their caller says to be in the target language as they are, in the name of this model."""
+        door.take_characters(sum(map(len, request.texts)))
+        limit = self.translator.limits.max_characters
+        translations = [
+            left_as_it_is(text) if len(text) <= limit else Translation(error=_too_long(text, index, limit))
+            for index, text in enumerate(request.texts)
+        ]
+        call.use_model(info.name)
+        result = TranslationResult(translations=translations, model=info.name, model_version=info.version)
+        self._count_left(request, result, call)
+        return result
+
+    def _count_left(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
+        call.finished_texts = len(request.texts)
+        self.translator.account.translated(request, result, call)
+
+    def _of_same_language(self, request: TranslationRequest, call: Call) -> ModelInfo | None:
+        """Return a model that knows the language, if source and target are one that no model translates to itself."""
+        source, target = request.source_language, request.target_language
+        infos = self.infos(call)
+        if not source or closeness(source, target) is None or find_route(infos, source, target):
+            return None
+        for info in infos:
+            if any(closeness(target, one) is not None for one in (*info.source_languages, *info.target_languages)):
+                return info
+        return None
+
+    async def _judge(self, request: TranslationRequest, routes: Routes) -> list[Judged]:
+        """Return what each text is taken to be written in; one that is too long, or has a prefix, never stays."""
+        sources, target = tuple(routes), _target_of(request, routes)
+        judged = await self._read_each(
+            request.texts, sources, lambda text: judge(text, sources, target, self._detector)
+        )
+        limit, prefixes = self.translator.limits.max_characters, request.target_prefixes
+        return [
+            one._replace(stays=False) if one.stays and (len(text) > limit or any(prefixes[index : index + 1])) else one
+            for index, (text, one) in enumerate(zip(request.texts, judged, strict=True))
+        ]
+
+    async def _read_each(
+        self, texts: Sequence[str], languages: Sequence[str], read: Callable[[str], _Result]
+    ) -> list[_Result]:
+        """Return what `read` says of each text, once the detector can read it."""
+        loop = asyncio.get_running_loop()
+        if self._detector.needs_model(languages):
+            await self.load_detector()
+        if sum(map(len, texts)) > INLINE_CHARACTERS:
+            return await loop.run_in_executor(self._executor, lambda: [read(text) for text in texts])
+        return [read(text) for text in texts]
+
+
+def _target_of(request: TranslationRequest, routes: Routes) -> str:
+    """Return the language that all routes lead to, as the models call it; empty: each has its own."""
+    return next(iter(routes.values()))[-1].target_language if request.target_language else ""
+
+
+def left_as_it_is(text: str, language: str | None = None) -> Translation:
+    """Return the translation that is the text: with a warning if it is in a language (empty: unknown) of no model."""
+    hypotheses, whole = (untranslated(text),), Span(0, len(text))
+    if language is None:
+        return Translation(hypotheses=hypotheses)
+    name = f"the language {language}" if language else "a language"
+    message = f"the text is in {name} that no model here translates from"
+    warning = TextWarning(WarningKind.NOT_TRANSLATED, message, whole)
+    segment = TranslatedSegment(source=whole, target=whole, hypotheses=hypotheses, warnings=(warning,))
+    return Translation(hypotheses=hypotheses, segments=(segment,))
+
+
+def _too_long(text: str, index: int, limit: int) -> TooLong:
+    message = f"has {len(text)} characters, at most {limit} are accepted"
+    return TooLong(message, field=f"texts[{index}]", index=index)
+
+
+async def _follow(
+    route: Route, request: TranslationRequest, call: Call, door: Door, translator: Translator
+) -> TranslationResult:
+    """Translate texts of one language; the first model's best hypotheses are the second one's texts."""
+    legs = legs_of(request, route)
+    if len(legs) == 1:
+        with door.part() as own:
+            return await translator.translate(legs[0], call, own)
+    translator.resolve(legs[1], call.part(0))  # an option that it refuses is refused before the first one runs
+    first = await _run_part(legs[0], call, door, translator)
+    places = [index for index, translation in enumerate(first.translations) if translation.error is None]
+    if not places:
+        return first
+    texts = [first.translations[index].text for index in places]
+    second = await _run_part(replace(_only(legs[1], places), texts=texts), call, door, translator, is_next=True)
+    call.finished_texts = len(request.texts)
+    if all(translation.error for translation in second.translations):
+        names = second.model, second.model_version
+    else:
+        names = f"{first.model}+{second.model}", f"{first.model_version}+{second.model_version}"
+        call.use_models(names[0])
+    translations = list(first.translations)
+    for index, translation in zip(places, second.translations, strict=True):
+        translations[index] = _through(
+            route[0].target_language, len(request.texts[index]), translations[index], translation
+        )
+    return TranslationResult(
+        translations=translations,
+        model=names[0],
+        model_version=names[1],
+        beam_size=min(first.beam_size, second.beam_size),
+    )
+
+
+async def _run_part(
+    request: TranslationRequest, call: Call, door: Door, translator: Translator, *, is_next: bool = False
+) -> TranslationResult:
+    part = call.part(len(request.texts))
+    try:
+        with door.part() as own:  # what a leg holds is free again when the next one begins
+            return await translator.translate(request, part, own)
+    finally:
+        call.join(part, is_next=is_next)
+
+
+def _through(pivot_language: str, length: int, first: Translation, second: Translation) -> Translation:
+    """Return the translation that two models have made of a text; segments of the text between mean nothing outside."""
+    whole = Span(0, length)
+    return Translation(
+        hypotheses=second.hypotheses,
+        source_tokens=first.source_tokens,
+        row_steps=first.row_steps + second.row_steps,
+        error=second.error,
+        pivot_language=pivot_language,
+        pivot_warnings=(
+            *first.warnings,
+            *(TextWarning(warning.kind, warning.message, whole) for warning in second.warnings),
+        ),
+    )
+
+
+def _only(request: TranslationRequest, places: Sequence[int]) -> TranslationRequest:
+    """Return the request with the texts at these places."""
+    prefixes = request.target_prefixes
+    return replace(
+        request,
+        texts=tuple(request.texts[index] for index in places),
+        target_prefixes=tuple(prefixes[index] for index in places) if prefixes else (),
+    )
+
+
+def _merge(
+    groups: Sequence[Sequence[int]], results: Sequence[TranslationResult], answers: Sequence[TranslationResult]
+) -> TranslationResult:
+    """Return the results of groups of texts as one, each translation at the place of its text.
+
+    Args:
+        groups: places of the texts of each result.
+        results: of all groups.
+        answers: those of models.
+    """
+    translations = {
+        index: translation
+        for places, result in zip(groups, results, strict=True)
+        for index, translation in zip(places, result.translations, strict=True)
+    }
+    versions = {result.model: result.model_version for result in answers}
+    return TranslationResult(
+        translations=[translations[index] for index in range(len(translations))],
+        model=",".join(versions),
+        model_version=",".join(versions.values()),
+        beam_size=min(result.beam_size for result in answers),
+    )

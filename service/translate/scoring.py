@@ -1,0 +1,195 @@
+"""The other use case: what a model thinks of translations that the caller has.
+
+    admission -> model -> token ids of both sides -> the core, in one pass for each pair -> account
+
+Each pair succeeds or fails for itself.  Knows no protocol, and not where the core runs.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from service.call import Call
+from service.engine.wire import JobResult
+from service.errors import DragomanError, FailedPrecondition, InvalidInput, TooLong
+from service.models.catalogue import Work
+from service.models.info import TextCodec
+from service.records import Link, ModelInfo, Span
+from service.scheduler.admission import Permit
+from service.scores import (
+    MAX_SHOWN_TOKENS,
+    AttentionHeads,
+    PairScore,
+    ScoredToken,
+    ScorePair,
+    ScoreRequest,
+    ScoreResult,
+)
+from service.text.alignment import links, matrix, word_attention
+from service.translate.translator import INLINE_CHARACTERS, Translator, for_request
+
+_Result = TypeVar("_Result")
+
+
+class _Encoded(NamedTuple):
+    """A pair in token ids, with the place of each token."""
+
+    source_ids: tuple[int, ...]  # ends with end-of-sentence
+    source_spans: list[Span]
+    target_ids: tuple[int, ...]  # without end-of-sentence
+    target_spans: list[Span]
+    num_given: int  # tokens at the beginning of the target that are no text, and are not scored
+
+
+async def score(translator: Translator, request: ScoreRequest, call: Call) -> ScoreResult:
+    """Return one score per pair, in order; a pair that is too long, or has no source, carries its own error.
+
+    Raises:
+        FailedPrecondition: the model's bundle has no graph for it.
+        NotFound, InvalidInput, Overloaded, DeadlineExceeded, Unavailable: as `Translator.translate`.
+    """
+    call.texts = len(request.pairs)
+    call.priority = call.caller.allowed(request.priority)
+    now = time.monotonic()
+    with translator.admission.admit(
+        call.texts, now=now, deadline=call.deadline, caller=call.caller, field="pairs"
+    ) as permit:
+        return await _score_admitted(translator, request, call, permit)
+
+
+async def _score_admitted(translator: Translator, request: ScoreRequest, call: Call, permit: Permit) -> ScoreResult:
+    model = translator.find_model(request, call)
+    require_scorer(model.info)
+    if request.return_heads:
+        _require_head_weights(model.info)
+    with model.lease:
+        if not model.is_loaded:
+            await model.load(call, permit)
+        num_characters = sum([len(source) + len(target) for source, target in request.pairs])
+        permit.take_characters(num_characters)
+        if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
+            model.refuse_early(call, permit)
+        call.phase, started = "tokenize", time.monotonic()
+        info, codec = for_request(model, request.source_language, request.target_language)
+        encoded = await _run(lambda: _encode_all(request, info, codec), translator, num_characters)
+        call.tokenize_s = time.monotonic() - started
+        good = [one for one in encoded if isinstance(one, _Encoded)]
+        call.source_tokens = sum([len(one.source_ids) for one in good])
+        results = []
+        if good:
+            work = Work(
+                tuple([one.source_ids for one in good]),
+                model.default_params,
+                scored=tuple([one.target_ids for one in good]),
+                shows_heads=request.return_heads,
+            )
+            results = (await model.run(work, call, permit)).results
+        call.phase, started = "detokenize", time.monotonic()
+        outcomes = iter(results)
+        settled = [next(outcomes) if isinstance(one, _Encoded) else one for one in encoded]
+        scores = await _run(lambda: _scores(request, encoded, settled), translator, num_characters)
+        call.detokenize_s = time.monotonic() - started
+    call.finished_texts = len(scores)
+    result = ScoreResult(scores=scores, model=model.info.name, model_version=model.info.version)
+    translator.account.scored(request, result, call)
+    return result
+
+
+def require_scorer(info: ModelInfo) -> None:
+    """Raise FailedPrecondition if the model cannot score and align translations."""
+    if info.has_scorer:
+        return
+    how = "its bundle has no graph for that, which `python -m export BUNDLE BUNDLE` draws"
+    raise FailedPrecondition(f"the model {info.name} {info.version} cannot score or align translations: {how}")
+
+
+def _require_head_weights(info: ModelInfo) -> None:
+    """Raise FailedPrecondition if the model's graphs do not give the attention weights of each head."""
+    if not info.has_head_weights:
+        how = "`python -m export BUNDLE BUNDLE` draws graphs that do"
+        raise FailedPrecondition(f"the model {info.name} {info.version} does not show its attention: {how}")
+
+
+async def _run(function: Callable[[], _Result], translator: Translator, num_characters: int) -> _Result:
+    """Return what the function returns; of much text in a thread, as other calls would wait."""
+    if num_characters <= INLINE_CHARACTERS:
+        return function()
+    return await asyncio.get_running_loop().run_in_executor(translator.executor, function)
+
+
+def _encode_all(request: ScoreRequest, info: ModelInfo, codec: TextCodec) -> list[_Encoded | InvalidInput]:
+    most = MAX_SHOWN_TOKENS if request.return_heads else None
+    return [_encode(pair, index, info, codec, most) for index, pair in enumerate(request.pairs)]
+
+
+def _encode(
+    pair: ScorePair, index: int, info: ModelInfo, codec: TextCodec, most: int | None
+) -> _Encoded | InvalidInput:
+    field = f"pairs[{index}].source"
+    try:
+        source_ids, source_spans = _encode_source(pair.source, index, codec)
+        field = f"pairs[{index}].target"
+        target_ids, target_spans = _encode_target(pair.target, index, info, codec)
+        if most is not None and (longest := max(len(source_ids), len(target_ids) + 1)) > most:
+            raise TooLong(f"has {longest} tokens, attention is shown of at most {most}", field="", index=index)
+    except InvalidInput as error:
+        return type(error)(error.about(field), field=field)
+    return _Encoded(tuple(source_ids), source_spans, tuple(target_ids), target_spans, len(codec.target_prefix))
+
+
+def _encode_source(text: str, index: int, codec: TextCodec) -> tuple[list[int], list[Span]]:
+    codec.encode(text, index)  # checks its length
+    ids, spans = codec.tokenize_with_spans(text, index)
+    if not ids:
+        raise InvalidInput("is blank: there is nothing to score", field="", index=index)
+    return ids, spans
+
+
+def _encode_target(text: str, index: int, info: ModelInfo, codec: TextCodec) -> tuple[list[int], list[Span]]:
+    most = info.default_options.max_target_tokens
+    assert most is not None, "the default options of a model are complete"
+    codec.check(text, index)
+    ids, spans = codec.target_with_spans(text, index)
+    if len(ids) >= most:  # end-of-sentence counts
+        raise TooLong(f"has {len(ids) + 1} tokens, at most {most} are accepted", field="", index=index)
+    return ids, spans
+
+
+def _scores(
+    request: ScoreRequest, encoded: Sequence[_Encoded | InvalidInput], settled: Sequence[JobResult | DragomanError]
+) -> list[PairScore]:
+    return [
+        _score(pair, one, outcome, wants_links=request.return_alignments)
+        for pair, one, outcome in zip(request.pairs, encoded, settled, strict=True)
+    ]
+
+
+def _score(
+    pair: ScorePair, encoded: _Encoded | InvalidInput, outcome: JobResult | DragomanError, *, wants_links: bool
+) -> PairScore:
+    if isinstance(encoded, InvalidInput):
+        return PairScore(error=encoded)
+    if not isinstance(outcome, JobResult):
+        return PairScore(error=outcome, source_tokens=len(encoded.source_ids))
+    assert outcome.forced is not None, "a job that scores has scores"
+    source_pieces = _pieces(pair.source, encoded.source_spans, len(encoded.source_ids))
+    pieces = _pieces(pair.target, encoded.target_spans, len(encoded.target_ids) + 1)
+    tokens = list(zip(pieces, outcome.forced.log_probs, strict=True))[encoded.num_given :]
+    weights = outcome.forced.heads
+    found = list[Link]()
+    if wants_links:
+        rows = matrix(outcome.forced.attention, len(encoded.source_ids))
+        source_spans, target_spans = encoded.source_spans, encoded.target_spans
+        found = links(word_attention(rows, pair.source, source_spans, pair.target, target_spans))
+    return PairScore(
+        tokens=tuple([ScoredToken(text, log_prob) for text, log_prob in tokens]),
+        links=tuple(found),
+        heads=AttentionHeads(source_pieces, pieces, weights) if weights is not None else None,
+        source_tokens=len(encoded.source_ids),
+    )
+
+
+def _pieces(text: str, spans: Sequence[Span], num_tokens: int) -> tuple[str, ...]:
+    """Return what each token covers of the text, nothing for those at the end that cover none."""
+    return (*[text[begin:end] for begin, end in spans], *[""] * (num_tokens - len(spans)))

@@ -1,0 +1,161 @@
+"""What the work on texts asks of the engine, and how it waits for the answers.
+
+The work on a text is a coroutine: it awaits a search for each sentence, and knows neither where the engine runs nor who
+else waits.  What the works of one request ask for goes out in one run as soon as all of them wait: a request is
+admitted as a whole, and its sentences share their batches.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from service.engine.wire import JobResult, SearchParams
+from service.errors import InternalError
+
+Result = TypeVar("Result")
+
+
+class Task(NamedTuple):
+    """A sentence to translate, or a translation of it to score."""
+
+    source_ids: tuple[int, ...]  # ends with end-of-sentence
+    params: SearchParams
+    prefix_ids: tuple[int, ...] = ()
+    scored_ids: tuple[int, ...] | None = None
+
+
+class Reply(NamedTuple):
+    """What became of a task."""
+
+    result: JobResult | InternalError
+    beam_size: int  # of the search
+    num_alternatives: int = 1  # searches with a beam each
+
+    @property
+    def row_steps(self) -> int:
+        """Hypotheses x decoder steps of the search."""
+        if isinstance(self.result, InternalError):
+            return 0
+        return self.beam_size * self.num_alternatives * self.result.num_steps
+
+
+Run: TypeAlias = Callable[[Sequence[Task]], Awaitable[Sequence[Reply]]]  # one reply for each task, in order
+
+
+class _Asked(NamedTuple):
+    """What a work waits for."""
+
+    tasks: Sequence[Task]
+    replies: "asyncio.Future[Sequence[Reply]]"
+    work: "asyncio.Task[Any] | None"
+
+
+class Searches:
+    """The searches of one request, whose works run at the same time in one event loop."""
+
+    def __init__(self, run: Run, *, in_turns: bool = False) -> None:
+        """Nothing is asked for yet.
+
+        Args:
+            run: has the engine do some tasks; an error of it ends the works that wait for them.
+            in_turns: whether there is so much text that others have to get their turn after each piece of work.
+        """
+        self._run = run
+        self._in_turns = in_turns
+        self._working: set[asyncio.Task[Any] | None] = set()  # that wait neither for replies nor for others
+        self._asked: list[_Asked] = []  # since the last run
+        self._runs: set[asyncio.Task[None]] = set()
+
+    async def search(self, tasks: Sequence[Task]) -> Sequence[Reply]:
+        """Return a reply to each task."""
+        me = asyncio.current_task()
+        self._working.discard(me)
+        if not self._working and not self._asked:
+            replies = await self._run(tasks)
+            self._working.add(me)
+            return replies
+        asked = _Asked(tasks, asyncio.get_running_loop().create_future(), me)
+        self._asked.append(asked)
+        self._run_if_all_wait()
+        return await asked.replies
+
+    async def together(self, works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+        """Return the results of works that run at the same time, in order; the first error ends them all."""
+        if len(works) == 1:
+            return [await works[0]]
+        me, tasks, num_left = asyncio.current_task(), list[asyncio.Task[Result]](), len(works)
+        self._working.add(me)
+
+        def leave(task: "asyncio.Task[Result]") -> None:
+            nonlocal num_left
+            num_left -= 1
+            if not num_left or task.cancelled() or task.exception() is not None:
+                self._working.add(me)  # goes on
+            self._working.discard(task)
+            self._run_if_all_wait()
+
+        try:
+            for work in works:
+                task = asyncio.create_task(work)
+                task.add_done_callback(leave)
+                self._working.add(task)
+                tasks.append(task)
+                if self._in_turns:
+                    await asyncio.sleep(0)
+            if num_left:
+                self._working.discard(me)
+                self._run_if_all_wait()
+            return await asyncio.gather(*tasks)
+        finally:
+            for work in works[len(tasks) :]:
+                work.close()
+            await _end(tasks)
+            self._working.add(me)
+
+    async def close(self) -> None:
+        """End what still runs."""
+        await _end(self._runs)
+
+    def _run_if_all_wait(self) -> None:
+        if not self._working and any(not one.replies.done() for one in self._asked):
+            asked, self._asked = [one for one in self._asked if not one.replies.done()], []
+            run = asyncio.create_task(self._answer(asked))
+            self._runs.add(run)
+            run.add_done_callback(self._runs.discard)
+
+    async def _answer(self, asked: Sequence[_Asked]) -> None:
+        """Give each work its replies, or the error that all of them meet."""
+        try:
+            replies = await self._run([task for one in asked for task in one.tasks])
+        except Exception as error:  # noqa: BLE001  whoever waits raises it
+            for one in asked:
+                if not one.replies.done():
+                    one.replies.set_exception(error)
+            return
+        self._working.update([one.work for one in asked if not one.replies.done()])
+        place = 0
+        for one in asked:
+            if not one.replies.done():
+                one.replies.set_result(replies[place : place + len(one.tasks)])
+            place += len(one.tasks)
+            if self._in_turns:
+                await asyncio.sleep(0)
+
+
+async def all_of(works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return the results of works that run at the same time, in order; the first error ends them all."""
+    if len(works) == 1:
+        return [await works[0]]
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await _end(tasks)
+
+
+async def _end(tasks: "Iterable[asyncio.Task[Any]]") -> None:
+    """Cancel those that still run, and return when they have ended."""
+    if running := [task for task in tasks if not task.done()]:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,351 @@
+"""The texts of one stream, from taken in until their answer is sent.
+
+    StreamBuffer      places, ids, and what has finished
+    StreamTranslator  each text on its way to a model
+
+A text keeps its place until its answer was sent, and while no place is free nothing more is taken in: a slow reader
+costs its own stream places, and the engines nothing.  A text that admission refuses waits in line, unless it would be
+too late anyway; one whose engine is lost, or has too little memory, is tried once more.  Knows neither messages nor how
+the answers are sent.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from service.call import Call
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
+from service.models.catalogue import OnRoom, ServedModel, Work, WorkDone
+from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
+from service.scheduler.admission import MIN_RETRY_S, Permit
+from service.scheduler.waiting_lines import WaitingLines
+from service.text.document import Segment
+from service.text.protect import Alphabet, find_spans
+from service.text.sentences import split
+from service.translate.routing import Router
+
+# A stream takes in no further text while it holds this many characters; with the places it bounds a stream's memory.
+MAX_HELD_CHARACTERS = 1 << 18
+# More translated characters than this do not share a message: clients accept 4 MiB by default.
+MAX_MESSAGE_CHARACTERS = 1 << 16
+
+
+_Result = TypeVar("_Result")
+TranslateText = Callable[[str], Coroutine[Any, Any, TranslationResult]]
+Answer: TypeAlias = tuple[int, TranslationResult]  # id of a text and its result, which has one translation
+
+
+class StreamBuffer:
+    """One stream: texts go in on one side, answers come out on the other, in the order in which they finish."""
+
+    def __init__(self, translate: TranslateText, *, max_texts: int) -> None:
+        """A stream without texts.
+
+        Args:
+            translate: gives the result of one text; an exception of it ends the stream.
+            max_texts: taken in and not sent.
+        """
+        self._translate = translate
+        self._max_texts = max_texts
+        self._running: dict[int, asyncio.Task[TranslationResult]] = {}
+        self._finished: deque[tuple[Answer, int]] = deque()  # with the number of characters of the source
+        self._unanswered: set[int] = set()  # ids of those that run or have finished
+        self._sending_texts = self._sending_characters = 0  # what the last `answers` gave
+        self._held_characters = 0
+        self._has_ended = False  # nothing more comes in
+        self._on_idle: Callable[[], None] | None = None  # once cancelled
+        self._ending: BaseException | None = None  # raised when all is answered
+        self._failure: BaseException | None = None  # raised at once
+        self._for_sender, self._for_receiver = asyncio.Event(), asyncio.Event()
+
+    @property
+    def num_held(self) -> int:
+        """Texts taken in whose answers are not sent."""
+        return len(self._running) + len(self._finished) + self._sending_texts
+
+    async def take_in(self, texts: Sequence[tuple[int, str]]) -> None:
+        """Start these texts, each when it has a place; return when there is a place for yet another one.
+
+        Raises:
+            InvalidInput: an id is that of a text without an answer.
+        """
+        self._check_ids([text_id for text_id, _ in texts])
+        for text_id, text in texts:
+            await self._room()
+            self._start(text_id, text)
+        await self._room()
+
+    def end_input(self, ending: BaseException | None = None) -> None:
+        """Nothing more comes in; when all is answered, `answers` raises `ending`, or returns nothing without it."""
+        if not self._has_ended:
+            self._has_ended, self._ending = True, ending
+            self._for_sender.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Drop everything; `answers` raises the first error that was given."""
+        if self._failure is None:
+            self._failure = error
+            self.cancel()
+            self._for_sender.set()
+
+    def cancel(self, then: Callable[[], None] | None = None) -> None:
+        """Stop all work, and call `then` when all of it has stopped."""
+        self._has_ended = True
+        self._on_idle = then or self._on_idle
+        for task in self._running.values():
+            task.cancel()
+        self._tell_if_idle()
+
+    async def answers(self) -> list[Answer]:
+        """What has finished, as soon as there is something; empty at the end.
+
+        All of one model, and not too long together for one message.  The next call says that these were sent.
+
+        Raises:
+            DragomanError: how the stream ends.
+        """
+        self._held_characters -= self._sending_characters
+        self._sending_texts = self._sending_characters = 0
+        self._for_receiver.set()
+        while not self._finished:
+            if self._failure is not None:
+                raise self._failure
+            if self._has_ended and not self._running:
+                break
+            self._for_sender.clear()
+            await self._for_sender.wait()
+        if self._failure is not None:
+            raise self._failure
+        if not self._finished and self._ending is not None:
+            raise self._ending
+        return self._next_batch()
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        seen = set(self._unanswered)
+        for text_id in ids:
+            if text_id in seen:
+                raise InvalidInput(f"id {text_id} is that of a text without an answer yet", field="texts.id")
+            seen.add(text_id)
+
+    async def _room(self) -> None:
+        while self.num_held >= self._max_texts or self._held_characters >= MAX_HELD_CHARACTERS:
+            self._for_receiver.clear()
+            await self._for_receiver.wait()
+
+    def _start(self, text_id: int, text: str) -> None:
+        task = asyncio.create_task(self._translate(text))
+        self._running[text_id] = task
+        self._unanswered.add(text_id)
+        self._held_characters += len(text)
+        task.add_done_callback(partial(self._settle, text_id, len(text)))
+
+    def _settle(self, text_id: int, characters: int, task: "asyncio.Task[TranslationResult]") -> None:
+        del self._running[text_id]
+        if task.cancelled():
+            self.fail(Unavailable("the server is stopping"))  # where it was not this stream that stopped it
+        elif (error := task.exception()) is not None:
+            self.fail(error)
+        else:
+            self._finished.append(((text_id, task.result()), characters))
+            self._for_sender.set()
+        self._tell_if_idle()
+
+    def _tell_if_idle(self) -> None:
+        if not self._running and self._on_idle is not None:
+            on_idle, self._on_idle = self._on_idle, None
+            on_idle()
+
+    def _next_batch(self) -> list[Answer]:
+        batch: list[Answer] = []
+        size = 0
+        while self._finished:
+            (text_id, result), characters = self._finished[0]
+            size += sum(len(hypothesis.text) for hypothesis in result.translations[0].hypotheses)
+            if batch and (size > MAX_MESSAGE_CHARACTERS or result.model != batch[0][1].model):
+                break
+            self._finished.popleft()
+            self._unanswered.discard(text_id)  # its sender may use it again as soon as it has the answer
+            self._sending_texts += 1
+            self._sending_characters += characters
+            batch.append((text_id, result))
+        return batch
+
+
+_LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in any order
+
+
+class StreamTranslator:
+    """Translates the texts of one stream, any number at a time."""
+
+    def __init__(self, router: Router, lines: WaitingLines, call: Call, permit: Permit) -> None:
+        """Nothing is translated yet.
+
+        Args:
+            lines: told of everything that leaves admission.
+            permit: the stream's, from which each text takes its own.
+        """
+        self._router = router
+        self._lines = lines
+        self._call = call
+        self._permit = permit
+        self._settings = TranslationRequest()
+
+    def use(self, settings: TranslationRequest) -> None:
+        """Translate the texts with these settings.
+
+        Raises:
+            NotFound, InvalidInput: no text can be translated with them.
+        """
+        self._settings = settings
+        self._call.priority = self._call.caller.allowed(settings.priority)
+        self._router.check(settings, self._call)
+
+    async def translate(self, text: str) -> TranslationResult:
+        """Return the answer to one text, also if that is an error of its own.
+
+        Raises:
+            DeadlineExceeded: the deadline of the stream has passed.
+        """
+        translator, call = self._router.translator, self._call.for_text()
+        try:
+            if len(text) > translator.limits.max_characters:  # it would wait for more room than there ever is
+                message = f"has {len(text)} characters, at most {translator.limits.max_characters} are accepted"
+                raise TooLong(message, field="texts.text", index=0)
+            request = replace(self._settings, texts=(text,))
+            result = await self._router.follow(request, call, _LineDoor(self._lines, self._permit))
+        except DragomanError as error:
+            if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
+                raise
+            translator.account.text_failed(error)
+            error.__traceback__ = None  # its frames lead back to the result: a cycle for each text that fails
+            result = TranslationResult(translations=(Translation(error=error),), model=call.model)
+        self._call.text_finished(call)
+        return result
+
+
+class _LineDoor:
+    """The door of one text of a stream: refused, it waits in line and tries again."""
+
+    tries = 2
+
+    def __init__(self, lines: WaitingLines, permit: Permit) -> None:
+        self._lines = lines
+        self._permit = permit
+        self._num_characters = 0
+
+    def take_characters(self, count: int) -> None:
+        """Note what the text will hold while an engine has it; while it waits, it holds nothing."""
+        self._num_characters = count
+
+    def refuse_early(self, model: ServedModel, call: Call) -> None:
+        """Refuse nothing: a text that has been tokenised stays so while it waits."""
+
+    async def load(self, model: ServedModel, call: Call) -> None:
+        """As `ServedModel.load`."""
+        await self._when_admitted(model, call, lambda permit, _: model.load(call, permit))
+
+    async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
+        """As `ServedModel.run`."""
+        if work.is_continuation:
+            with self._permit.part() as permit:
+                return await model.run(work, call, permit)
+
+        def run(permit: Permit, on_room: OnRoom) -> Coroutine[Any, Any, WorkDone]:
+            permit.take_characters(self._num_characters)
+            return model.run(work, call, permit, on_room)
+
+        return await self._when_admitted(model, call, run)
+
+    @contextmanager
+    def part(self) -> Iterator["_LineDoor"]:
+        """Give the door for a part of the request."""
+        yield _LineDoor(self._lines, self._permit)
+
+    async def _when_admitted(
+        self, model: ServedModel, call: Call, step: Callable[[Permit, OnRoom], Coroutine[Any, Any, _Result]]
+    ) -> _Result:
+        # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
+        line = (call.caller.identity, model.info.name, call.priority)
+        retry_after_s: float | None = None
+        if not self._lines.has_line(line):
+            try:
+                with self._permit.part() as permit:
+                    return await step(permit, None)
+            except Overloaded as error:
+                retry_after_s = _pause_s(error)
+        with self._lines.queue(line) as place:
+            while True:
+                await place.turn(retry_after_s)
+                try:
+                    with self._permit.part() as permit:
+                        return await step(permit, place.enter)
+                except Overloaded as error:
+                    retry_after_s = _pause_s(error)
+                    place.join()  # it has left the line if an engine was too full for what admission had let in
+
+
+def _pause_s(refusal: Overloaded) -> float:
+    """Return how long the first in line waits at most before it tries again.
+
+    Raises:
+        OutOfMemory: an engine had too little memory; to wait for room is of no use.
+        DeadlineExceeded: the text would be too late.
+    """
+    if isinstance(refusal, OutOfMemory):
+        raise refusal
+    if refusal.reason == "deadline_unattainable":
+        raise DeadlineExceeded(str(refusal)) from refusal
+    return max(refusal.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try
+
+
+MAX_AT_ONCE = 8  # sentences of one text that are in the queue or in the batch
+
+_ANY_CHARACTER = Alphabet(lambda character: character)
+
+
+def sentences_of(text: str, language: str, text_format: TextFormat) -> tuple[Span, ...]:
+    """Return where the sentences of a text are; one with markup is taken as one sentence."""
+    if text_format is not TextFormat.PLAIN:
+        return (Span(0, len(text)),)
+    parts = split(Segment(text, 0, text), language, lambda: find_spans(text, _ANY_CHARACTER))
+    return tuple([part.span for part in parts if isinstance(part, Segment)])
+
+
+async def translate_sentences(
+    sentences: Sequence[str], request: TranslationRequest, router: Router, call: Call
+) -> AsyncGenerator[tuple[int, TranslationResult]]:
+    """Yield the index of each sentence and its result, which has one translation, in the order in which they finish.
+
+    A sentence that cannot be translated has an error of its own.  Who stops reading closes the iterator: what still
+    runs is then cancelled.
+
+    Args:
+        request: how to translate; its texts are not looked at.
+    """
+    call.texts, call.priority = len(sentences), call.caller.allowed(request.priority)
+    room = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def translate(index: int) -> tuple[int, TranslationResult]:
+        async with room:
+            part = call.part(1)
+            try:
+                return index, await router.translate(replace(request, texts=(sentences[index],)), part)
+            except DragomanError as error:
+                error.__traceback__ = None  # its frames lead back to the result
+                return index, TranslationResult(translations=(Translation(error=error),))
+            finally:
+                call.join(part)
+
+    tasks = [asyncio.create_task(translate(index)) for index in range(len(sentences))]
+    try:
+        for finished in asyncio.as_completed(tasks):
+            yield await finished
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,142 @@
+"""The work on one text: taken apart, each segment translated, put together again, byte for byte between segments.
+
+Knows neither how a text's searches get to an engine (`search.py`), nor how a segment is translated (`segment.py`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from service.errors import InvalidInput
+from service.models.info import untranslated
+from service.records import Segmentation, Span, TextFormat, TranslatedSegment, TranslatedText, Translation
+from service.text.document import Document, Part, Segment, borders, joined
+from service.text.document import split as split_at
+from service.text.markup import parse
+from service.text.patterns import has_branches
+from service.text.protect import Alphabet, find_spans, spans_of
+from service.text.readable import readable
+from service.text.restore import strip_outer
+from service.text.sentences import cuts, split
+from service.translate.raw import Settings, join_hypotheses
+from service.translate.segment import SegmentResult, has_language, translate_segment, translate_whole
+
+
+async def translate_text(text: str, index: int, settings: Settings, prefix: str = "") -> Translation:
+    """Return the translation of a text, or its error.
+
+    Args:
+        text: as the caller sent it.
+        index: the text's place in its request; only for errors.
+        settings: of the request.
+        prefix: what the translation has to begin with.
+    """
+    try:
+        settings.codec.check(text, index)
+        if not text.strip():
+            return Translation(hypotheses=(untranslated(text),))
+        if settings.segmentation is Segmentation.NONE or prefix:
+            document = Document((Segment(text, 0, text),), str)
+            works = [translate_whole(text, index, settings, prefix)]
+        else:
+            document = take_apart(text, settings)
+            works = [
+                translate_segment(part, index, settings, part.escape or document.escape)
+                for part in document.parts
+                if isinstance(part, Segment)
+            ]
+        outcomes = await settings.searches.together(works)
+    except InvalidInput as error:
+        return Translation(error=error)
+    return assemble(document.parts, outcomes)
+
+
+def take_apart(text: str, settings: Settings) -> Document:
+    """Return the text in sentences, with their spans, and what stands between them."""
+    alphabet, language = settings.codec.alphabet, settings.source_language
+    if settings.text_format is TextFormat.PLAIN:
+        parts = split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet), settings.segmentation)
+        return Document(tuple(joined(_stripped(parts, alphabet))), str)
+    document, parts = parse(text, settings.text_format), []
+    for part in document.parts:
+        if isinstance(part, str):
+            parts.append(part)
+        else:
+            kept = spans_of(part, alphabet)
+            places = sorted({*cuts(part, language, kept, settings.segmentation), *borders(part)})
+            parts += split_at(part, places) if places else [part]
+    return Document(tuple(joined(_stripped(parts, alphabet))), document.escape)
+
+
+def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
+    """Yield the parts, with what says nothing at the ends of segments apart from them, and without empty segments."""
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+            continue
+        segment = readable(part, alphabet)
+        spans = spans_of(segment, alphabet)
+        if not segment.tags and any(has_branches(segment.text[begin:end]) for begin, end in spans):
+            yield segment._replace(spans=spans)  # gets a warning, though it may be a message alone
+        elif not has_language(segment.text, spans):
+            yield from _stripped(_in_tags(segment), alphabet)
+        elif spans:
+            before, inner, after = strip_outer(segment._replace(spans=spans))
+            yield before
+            if inner is not None:
+                yield inner._replace(spans=spans_of(inner, alphabet))
+            yield after
+        else:
+            yield segment
+
+
+def _in_tags(segment: Segment) -> Iterator[Part]:
+    """Yield the parts of a segment that has language in its tags at most: values of alt, title, ..."""
+    place = segment.begin
+    for tag in segment.tags:
+        if tag.parts:
+            yield segment.source[place - segment.begin : tag.begin - segment.begin]
+            yield from tag.parts
+            place = tag.end
+    yield segment.source[place - segment.begin :]
+
+
+def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> Translation:
+    """Return the translation of a text from its parts and the outcomes of its segments, in order."""
+    whole = Translation()
+    for outcome in outcomes:
+        whole.source_tokens += outcome.source_tokens
+        whole.row_steps += outcome.row_steps
+        whole.retries += outcome.retries
+        whole.error = whole.error or outcome.error
+    if whole.error is None:
+        whole.hypotheses, whole.segments = _joined(parts, outcomes), _placed(parts, outcomes)
+        whole.terms = tuple([use for outcome in outcomes for use in outcome.terms])
+    return whole
+
+
+def _joined(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> tuple[TranslatedText, ...]:
+    if len(parts) == len(outcomes) == 1:
+        return outcomes[0].hypotheses
+    hypotheses = iter([outcome.hypotheses for outcome in outcomes])
+    return join_hypotheses([part if isinstance(part, str) else next(hypotheses) for part in parts])
+
+
+def _placed(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> tuple[TranslatedSegment, ...]:
+    """Return the segments with their places in the source and in the best hypothesis."""
+    placed, place, remaining = list[TranslatedSegment](), 0, iter(outcomes)
+    for part in parts:
+        if isinstance(part, str):
+            place += len(part)
+            continue
+        outcome = next(remaining)
+        begin, place = place, place + len(outcome.hypotheses[0].text)
+        placed.append(
+            TranslatedSegment(
+                source=part.span,
+                target=Span(begin, place),
+                hypotheses=outcome.hypotheses,
+                warnings=outcome.warnings,
+                quality=outcome.quality,
+                links=tuple([outcome.place(link, begin) for link in outcome.links]),
+            )
+        )
+    return tuple(placed)

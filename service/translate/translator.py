@@ -1,0 +1,344 @@
+"""The use case, whatever the protocol: texts in, translations out, by the model that serves their languages.
+
+    admission -> model and search -> the work on each text, whose searches run together -> usage
+
+Each text succeeds or fails for itself.  Knows no protocol, not where the engines run, and nothing of what is done to a
+text (`texts.py`).
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import Protocol, Self
+
+from service.call import Call, Caller, Identity
+from service.config import LimitsConfig
+from service.engine.wire import SearchParams
+from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
+from service.models.catalogue import Catalogue, ServedModel, Work, WorkDone
+from service.models.info import TextCodec, for_languages, search_params
+from service.records import NO_OPTIONS, ModelInfo, Term, TextFormat, Translation, TranslationRequest, TranslationResult
+from service.scheduler.admission import Admission, Permit
+from service.scores import ScoreRequest
+from service.text.glossary import NO_TERMS, Glossary, check_terms
+from service.threads import in_loop, loop_in_thread
+from service.translate.glossaries import Glossaries
+from service.translate.raw import Settings, settings_of
+from service.translate.search import Reply, Searches, Task, all_of
+from service.translate.texts import translate_text
+from service.translate.usage import Account
+
+# Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
+INLINE_CHARACTERS = 4_096
+WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused unread
+MOST_WAITS = 4_096  # callers that can be told so; they come from outside
+
+
+class Door(Protocol):
+    """How the texts of a request get to a model: what they hold, and what becomes of them where there is no room."""
+
+    tries: int  # with an engine that is lost or has too little memory
+
+    def take_characters(self, count: int) -> None:
+        """Count the texts' characters in before they cost anything."""
+        ...
+
+    def refuse_early(self, model: ServedModel, call: Call) -> None:
+        """Raise Overloaded if no text can be taken; before a long one is tokenised."""
+        ...
+
+    async def load(self, model: ServedModel, call: Call) -> None:
+        """As `ServedModel.load`."""
+        ...
+
+    async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
+        """As `ServedModel.run`."""
+        ...
+
+    def part(self) -> "AbstractContextManager[Door]":
+        """Return the door for a part of the request, which gives back at its end what it held."""
+        ...
+
+
+class Admitted:
+    """The door of a request that holds a permit: what is refused ends it."""
+
+    tries = 1
+
+    def __init__(self, permit: Permit) -> None:
+        self._permit = permit
+
+    def take_characters(self, count: int) -> None:
+        """Count the texts' characters in; raises as `Permit.take_characters`."""
+        self._permit.take_characters(count)
+
+    def refuse_early(self, model: ServedModel, call: Call) -> None:
+        """Raise Overloaded if no text can be taken."""
+        model.refuse_early(call, self._permit)
+
+    async def load(self, model: ServedModel, call: Call) -> None:
+        """As `ServedModel.load`."""
+        await model.load(call, self._permit)
+
+    async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
+        """As `ServedModel.run`."""
+        return await model.run(work, call, self._permit)
+
+    @contextmanager
+    def part(self) -> Iterator[Self]:
+        """Give the door for a part of the request."""
+        with self._permit.part() as permit:
+            yield type(self)(permit)
+
+
+class _Runs:
+    """What a model is asked for the texts of one request, run after run; notes in the call where the time goes."""
+
+    def __init__(self, model: ServedModel, request: TranslationRequest, call: Call, door: Door) -> None:
+        self.beam_size = 0  # of the first search
+        self._model = model
+        self._options = request.options
+        self._call = call
+        self._door = door
+        self._is_first = True
+        self._since = time.monotonic()  # text work
+        call.phase = "tokenize"
+
+    async def __call__(self, tasks: Sequence[Task]) -> list[Reply]:
+        """Return the replies to tasks; those that search alike run as one."""
+        self.text_work_ends()
+        is_continuation, self._is_first = not self._is_first, False
+        if not is_continuation:
+            self._call.source_tokens = sum([len(task.source_ids) for task in tasks])
+        groups: dict[tuple[SearchParams, bool], list[Task]] = {}
+        for task in tasks:
+            groups.setdefault((task.params, task.scored_ids is not None), []).append(task)
+        runs = [self._run(alike, is_continuation=is_continuation) for alike in groups.values()]
+        if len(runs) == 1:
+            replies = await runs[0]
+        else:
+            of_group = {key: iter(found) for key, found in zip(groups, await all_of(runs), strict=True)}
+            replies = [next(of_group[task.params, task.scored_ids is not None]) for task in tasks]
+        self.beam_size = self.beam_size or replies[0].beam_size
+        self._call.phase, self._since = "detokenize", time.monotonic()
+        return replies
+
+    async def _run(self, tasks: Sequence[Task], *, is_continuation: bool) -> list[Reply]:
+        params = tasks[0].params
+        work = Work(
+            sources=tuple([task.source_ids for task in tasks]),
+            params=params,
+            allow_smaller_beam=bool(self._options.allow_smaller_beam),
+            prefixes=tuple([task.prefix_ids for task in tasks]) if any(task.prefix_ids for task in tasks) else (),
+            scored=tuple([task.scored_ids or () for task in tasks]) if tasks[0].scored_ids is not None else (),
+            may_use_cache=self._options.use_cache is not False,
+            is_continuation=is_continuation,
+        )
+        done = await self._door.run(self._model, work, self._call)
+        return [Reply(result, done.beam_size, params.num_searches) for result in done.results]
+
+    def text_work_ends(self) -> None:
+        """Note the time since the request began, or since the last replies came."""
+        seconds = time.monotonic() - self._since
+        if self._is_first:
+            self._call.tokenize_s = seconds
+        else:
+            self._call.detokenize_s += seconds
+
+
+class Translator:
+    """Translates for every protocol of one process."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        admission: Admission,
+        account: Account,
+        limits: LimitsConfig,
+        executor: Executor,
+        glossaries: Glossaries | None = None,
+    ) -> None:
+        """Nothing is translated yet.
+
+        Args:
+            executor: for texts that are too long for the event loop.
+            glossaries: that requests may name; None: there are none.
+        """
+        self.admission = admission
+        self.account = account
+        self.catalogue = catalogue
+        self.limits = limits
+        self.executor = executor
+        self._glossaries = glossaries or Glossaries(None, period_s=0.0)
+        self._last_terms: tuple[tuple[Term, ...], Glossary] = (), NO_TERMS  # those of a stream are indexed once
+        self._waits: dict[Identity, Wait] = {}  # told with the last refusal of each caller
+
+    def refusal(self, caller: Caller, deadline: float) -> DragomanError | None:
+        """Return why a call of this caller would be refused whatever it asks for; None: that is not known.
+
+        Whoever was refused because it would be late need not ask again for a moment, unless it has more time: its next
+        text, of usual length, would be late as well.
+
+        Args:
+            deadline: of the call, on time.monotonic().
+        """
+        now = time.monotonic()
+        if (refusal := self.admission.refusal(caller, now=now, deadline=deadline)) is not None:
+            return refusal
+        if not self._waits or (wait := self._waits.get(caller.identity)) is None:
+            return None
+        if now - wait.at > WAIT_HOLDS_S:
+            del self._waits[caller.identity]
+            return None
+        ahead_s, finish_s = (max(0.0, seconds - (now - wait.at)) for seconds in (wait.ahead_s, wait.finish_s))
+        return self.admission.late(ahead_s, finish_s, now=now, deadline=deadline)
+
+    @contextmanager
+    def admit(self, request: TranslationRequest, call: Call) -> Iterator[Admitted]:
+        """Give the door of a request that may come in; raises as `Admission.admit`."""
+        call.texts = len(request.texts)
+        call.priority = call.caller.allowed(request.priority)
+        with self.admission.admit(
+            call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
+        ) as permit:
+            try:
+                yield Admitted(permit)
+            except Overloaded as error:
+                if error.wait is not None and len(self._waits) < MOST_WAITS:
+                    self._waits[call.caller.identity] = error.wait
+                raise
+
+    async def translate(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+        """Return one translation per text, in order; the call, which knows its priority, says where the time went.
+
+        A text that is too long, or for which the model gave no numbers, carries its own error.
+
+        Raises:
+            NotFound, InvalidInput: no model fits that the caller may use, or the request breaks a limit.
+            Overloaded: the request does not fit in the queue, would wait too long or be too late.
+            DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
+        """
+        for _ in range(door.tries - 1):
+            try:
+                return await self._translate(request, call, door)
+            except (Unavailable, OutOfMemory):  # the texts are still here
+                continue
+        return await self._translate(request, call, door)
+
+    async def _translate(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+        model, params = self.resolve(request, call)
+        with model.lease:
+            if not model.is_loaded:
+                await door.load(model, call)
+                params = self._params(request, model)  # its tokenizer may have been missing
+            num_characters = sum(map(len, request.texts))
+            door.take_characters(num_characters)
+            is_long = num_characters * params.num_hypotheses > INLINE_CHARACTERS
+            if is_long:  # refused before it costs anything
+                door.refuse_early(model, call)
+            runs, here = _Runs(model, request, call, door), asyncio.get_running_loop()
+            searches = Searches((lambda tasks: in_loop(runs(tasks), here)) if is_long else runs, in_turns=is_long)
+            info, codec = for_request(model, request.source_language, request.target_language)
+            settings = settings_of(request, info, codec, params, searches, self._glossary(request))
+            work = _translate_texts(request, settings, call)
+            translations = await (in_loop(work, self._long_texts) if is_long else work)
+            runs.text_work_ends()
+        result = TranslationResult(
+            translations=translations,
+            model=model.info.name,
+            model_version=model.info.version,
+            beam_size=runs.beam_size or params.beam_size,
+        )
+        self.account.translated(request, result, call)
+        return result
+
+    @cached_property
+    def _long_texts(self) -> asyncio.AbstractEventLoop:
+        return loop_in_thread("long-texts")
+
+    def _glossary(self, request: TranslationRequest) -> Glossary:
+        """Return the terms of a request, its own before those of the glossary that it names."""
+        if not (request.terms or request.glossary_name):
+            return NO_TERMS
+        named = self._glossaries.find(request.glossary_name) if request.glossary_name else None
+        if not request.terms and named is not None:
+            return named
+        if named is not None:
+            return Glossary(request.terms, named)
+        terms, glossary = self._last_terms
+        if terms is not request.terms:
+            glossary = Glossary(request.terms)
+            self._last_terms = request.terms, glossary
+        return glossary
+
+    def resolve(self, request: TranslationRequest, call: Call) -> tuple[ServedModel, SearchParams]:
+        """Return the model that serves this request now, noted in the call, and how it is to search.
+
+        Raises:
+            NotFound: no model fits that the caller may use.
+            InvalidInput: an option is out of range, or what is asked for does not go together.
+        """
+        model = self.find_model(request, call)
+        if request.terms or request.glossary_name or request.target_prefixes:
+            self._check(request)
+        return model, self._params(request, model)
+
+    def _params(self, request: TranslationRequest, model: ServedModel) -> SearchParams:
+        options = request.options
+        if options is NO_OPTIONS:
+            return model.default_params
+        return search_params(model.info, options, model.codec if model.is_loaded else None)
+
+    def _check(self, request: TranslationRequest) -> None:
+        check_terms(request.terms)
+        if request.glossary_name:
+            self._glossaries.find(request.glossary_name)
+        num_prefixes, num_texts = len(request.target_prefixes), len(request.texts)
+        if num_prefixes not in (0, num_texts):
+            message = (
+                f"target_prefixes has {num_prefixes} entries for {num_texts} texts: one for each, or none, is needed"
+            )
+            raise InvalidInput(message, field="target_prefixes")
+        if num_prefixes and request.format is not TextFormat.PLAIN:
+            message = f"target_prefixes are for plain text only, and format is {request.format.value}"
+            raise InvalidInput(message, field="target_prefixes")
+
+    def find_model(self, request: TranslationRequest | ScoreRequest, call: Call) -> ServedModel:
+        """Return the model that serves this request now, noted in the call; raises as `resolve`."""
+        model = self.catalogue.find(
+            model=request.model,
+            source_language=request.source_language,
+            target_language=request.target_language,
+            allowed=call.models,
+        )
+        call.use_model(model.info.name)
+        return model
+
+
+def for_request(model: ServedModel, source_language: str, target_language: str) -> tuple[ModelInfo, TextCodec]:
+    """Return model and codec for these languages; those of a model of one pair are the same for all."""
+    if not model.info.languages:
+        return model.info, model.codec
+    info = for_languages(model.info, source_language, target_language)
+    return info, model.codec.between(info.source_language, info.target_language)
+
+
+async def _translate_texts(request: TranslationRequest, settings: Settings, call: Call) -> list[Translation]:
+    """Return the translation of each text, in order; the call counts those that are done."""
+
+    async def translate(index: int, text: str, prefix: str) -> Translation:
+        translation = await translate_text(text, index, settings, prefix)
+        call.finished_texts += 1
+        return translation
+
+    prefixes = request.target_prefixes or ("",) * len(request.texts)
+    works = [
+        translate(index, text, prefix) for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True))
+    ]
+    try:
+        return await settings.searches.together(works)
+    finally:
+        await settings.searches.close()

@@ -1,0 +1,345 @@
+"""Models that share too little memory for all of them: real engines of a small bundle, under names of their own.
+
+The memory of an engine is made up: 50 MB each, the rest of the server takes nothing, and 150 MB may be filled.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from service.call import Call
+from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ModelsConfig, ServerConfig
+from service.engine.worker import create_runner
+from service.errors import FailedPrecondition, Overloaded, Unavailable
+from service.models import cache as residents
+from service.models.loaded import HostState, ModelHost
+from service.records import TranslationRequest
+from service.scheduler.admission import Admission
+from service.server.model_hosting import ModelParts
+from service.translate.translator import Translator
+from service.translate.usage import Account
+from tests.fakes.calls import eventually
+
+BUNDLE = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
+ENGINE_MB, LIMIT_MB = 50, 167  # 90 % of which are three engines
+MEASURE = residents.memory_of
+NAMES = ("m01", "m02", "m03", "m04", "m05")
+
+
+class Server:
+    """The core without its ports."""
+
+    def __init__(self, directory: Path, limits: LimitsConfig, max_memory_mb: int) -> None:
+        self.repository = directory
+        config = ServerConfig(
+            limits=limits,
+            engine=EngineConfig(
+                num_engines=2, threads=1, max_rows=1, runner_factory=f"{create_runner.__module__}:create_runner"
+            ),
+            models=ModelsConfig(directory=directory, max_memory_mb=max_memory_mb, idle_s=600.0),
+            lifecycle=LifecycleConfig(engine_silence_s=600.0),  # engines that a test stops are not replaced
+        )
+        self.parts = ModelParts(config)
+        self.residents, self.registry = self.parts.residents, self.parts.registry
+        self.admission = Admission(limits)
+        executor = ThreadPoolExecutor(1)
+        account = Account(self.parts.metrics)
+        self.translator = Translator(self.registry.catalogue, self.admission, account, limits, executor)
+
+    async def translate(self, model: str, *, within_s: float = 60.0) -> str:
+        now = time.monotonic()
+        call = Call(method="", started=now, deadline=now + within_s)
+        request = TranslationRequest(texts=("Birds sing.",), model=model)
+        with self.translator.admit(request, call) as door:
+            result = await self.translator.translate(request, call, door)
+        assert result.translations[0].error is None
+        return result.model
+
+    async def translate_in_turn(self, *models: str) -> None:
+        for model in models:
+            await self.translate(model)
+
+    def host(self, name: str) -> ModelHost:
+        return next(host for host in self.registry.models if host.info.name == name)
+
+    def states(self) -> dict[str, HostState]:
+        return {host.info.name: host.state for host in self.registry.models}
+
+    @property
+    def loaded(self) -> list[str]:
+        return [host.info.name for host in self.registry.models if host.is_loaded]
+
+    def pids(self, name: str) -> list[int]:
+        return [engine.pid for engine in self.host(name).dispatcher.snapshots(0.0) if engine.pid]
+
+    @property
+    def num_loads(self) -> int:
+        return int(self.parts.metrics.registry.get_sample_value("dragoman_model_load_seconds_count") or 0)
+
+
+def put(repository: Path, name: str, version: str = "1") -> None:
+    target = repository / name / version
+    shutil.copytree(BUNDLE, target)
+    manifest = json.loads((target / "manifest.json").read_text())
+    (target / "manifest.json").write_text(json.dumps({**manifest, "name": name, "version": version}))
+
+
+def memory_of(pids: Iterable[int]) -> int:
+    return sum(ENGINE_MB << 20 for pid in pids if pid != os.getpid())
+
+
+@pytest.fixture(autouse=True)
+def made_up_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residents, "memory_of", memory_of)
+    monkeypatch.setattr(residents, "available_threads", lambda: 8)
+
+
+@asynccontextmanager
+async def serving(
+    directory: Path, names: Iterable[str] = NAMES, *, max_memory_mb: int = LIMIT_MB, **limits: Any
+) -> AsyncIterator[Server]:
+    for name in names:
+        put(directory, name)
+    server = Server(directory, LimitsConfig(translation_cache_mb=0, **limits), max_memory_mb)
+    try:
+        await server.parts.reloader.prepare()
+        await server.parts.reloader.load()
+        yield server
+    finally:
+        await server.parts.close()
+
+
+@asynccontextmanager
+async def in_flight(server: Server, name: str) -> AsyncIterator["asyncio.Task[str]"]:
+    """A call that its model's engine cannot finish before this ends."""
+    await server.translate(name)
+    (pid,) = server.pids(name)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        call = asyncio.create_task(server.translate(name))
+        await eventually(lambda: server.host(name).dispatcher.running_jobs > 0)
+        yield call
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_start_loads_the_first_model_and_calls_load_the_others_once(tmp_path):
+    async with serving(tmp_path) as server:
+        at_start = server.states()
+        answers = [await server.translate("m03"), await server.translate("m03")]
+
+        assert at_start == {name: "serving" if name == "m01" else "unloaded" for name in NAMES}
+        assert server.registry.is_ready
+        assert (answers, server.loaded, server.num_loads) == (["m03", "m03"], ["m01", "m03"], 2)
+
+
+async def test_least_recently_used_model_makes_room_and_comes_back_when_it_is_called(tmp_path):
+    async with serving(tmp_path) as server:
+        await server.translate_in_turn("m01", "m02", "m03", "m01")
+        old_pids = server.pids("m02")
+        await server.translate("m04")
+        was_loaded = server.loaded
+        await server.translate("m02")
+
+        assert (was_loaded, server.loaded) == (["m01", "m03", "m04"], ["m01", "m02", "m04"])
+        assert server.pids("m02") != old_pids
+
+
+async def test_burst_for_a_model_that_is_not_loaded_starts_it_once(tmp_path):
+    async with serving(tmp_path) as server:
+        answers = await asyncio.gather(*(server.translate("m02") for _ in range(20)))
+
+        assert (set(answers), server.num_loads) == ({"m02"}, 2)
+
+
+async def test_ceiling_holds_and_every_call_is_answered_when_all_models_are_called_at_once(tmp_path, monkeypatch):
+    highest = 0
+
+    def watched(pids: Iterable[int]) -> int:
+        nonlocal highest
+        highest = max(highest, memory_of(pids))
+        return memory_of(pids)
+
+    monkeypatch.setattr(residents, "memory_of", watched)
+    async with serving(tmp_path) as server:
+        answers = await asyncio.gather(*(server.translate(name) for name in NAMES * 4))
+
+        assert answers == list(NAMES * 4)
+        assert highest <= LIMIT_MB << 20
+
+
+async def test_model_that_a_call_uses_stays_and_the_call_finishes(tmp_path):
+    async with serving(tmp_path) as server:
+        async with in_flight(server, "m02") as call:
+            await server.translate_in_turn("m03", "m04", "m05", "m03")
+            assert "m02" in server.loaded
+
+        assert await call == "m02"
+
+
+async def test_call_is_refused_with_a_pause_where_all_other_models_are_in_use(tmp_path):
+    async with serving(tmp_path, max_memory_mb=112, max_queue_seconds=0.2) as server, in_flight(server, "m01"):
+        async with in_flight(server, "m02") as call:
+            with pytest.raises(Overloaded, match="all other models are in use") as refusal:
+                await server.translate("m03")
+
+        assert (refusal.value.reason, refusal.value.retry_after_s) == ("model_memory", 1.0)
+        assert await call == "m02"
+
+
+async def test_call_waits_for_a_model_in_use_to_become_idle(tmp_path):
+    async with serving(tmp_path, ("m01", "m02"), max_memory_mb=100) as server:
+        async with in_flight(server, "m01") as call:
+            waiting = asyncio.create_task(server.translate("m02"))
+            await eventually(lambda: server.host("m02").lease.calls > 0)
+            assert server.loaded == ["m01"]
+
+        assert (await call, await waiting, server.loaded) == ("m01", "m02", ["m02"])
+
+
+async def test_model_that_cannot_start_fails_its_own_calls_and_is_not_tried_for_each(tmp_path):
+    async with serving(tmp_path) as server:
+        (tmp_path / "m02" / "1" / "fp32" / "encoder.onnx").write_bytes(b"no graph")
+
+        failed = await asyncio.gather(*(server.translate("m02") for _ in range(5)), return_exceptions=True)
+        began = server.host("m02").dispatcher.snapshots(0.0)
+        failed.append((await asyncio.gather(server.translate("m02"), return_exceptions=True))[0])
+
+        assert [type(error) for error in failed] == [Unavailable] * 6
+        assert {str(error) for error in failed} == {"the model m02 cannot be loaded; the server's log says why"}
+        assert (server.host("m02").state, [engine.pid for engine in began]) == ("unloaded", [None, None])
+        assert await server.translate("m03") == "m03"
+
+
+async def test_model_that_is_larger_than_the_ceiling_is_refused_and_leaves_the_others_alone(tmp_path):
+    async with serving(tmp_path) as server:
+        vars(server.residents)["_engine_bytes"][server.host("m02").sha256_12] = 200 << 20
+
+        with pytest.raises(FailedPrecondition, match="needs about 200 MB beside 0 MB"):
+            await server.translate("m02")
+        assert await server.translate("m01") == "m01"
+
+
+async def test_call_with_too_little_time_is_told_so_and_the_next_one_finds_the_model(tmp_path):
+    async with serving(tmp_path) as server:
+        vars(server.residents)["_load_s"] = 30.0
+
+        with pytest.raises(Overloaded, match="the answer would take about 30 s") as refusal:
+            await server.translate("m02", within_s=5.0)
+        await eventually(lambda: "m02" in server.loaded)
+
+        assert refusal.value.reason == "deadline_unattainable"
+        assert await server.translate("m02", within_s=5.0) == "m02"
+
+
+async def test_model_is_unloaded_when_it_was_not_called_for_long(tmp_path):
+    async with serving(tmp_path) as server:
+        await server.translate("m02")
+        server.host("m01").lease.used_at -= 500.0
+        await server.residents.look(time.monotonic() + 200.0)
+
+        assert server.loaded == ["m02"]
+        assert server.registry.is_ready
+        assert await server.translate("m01") == "m01"
+
+
+async def test_model_that_is_called_while_another_idle_one_is_unloaded_stays(tmp_path, monkeypatch):
+    async with serving(tmp_path) as server:
+        await server.translate_in_turn("m01", "m02")
+        first, second = server.host("m01"), server.host("m02")
+        unload = first.unload
+
+        async def unload_while_a_call_comes() -> None:
+            second.lease.__enter__()
+            await unload()
+
+        monkeypatch.setattr(first, "unload", unload_while_a_call_comes)
+        await server.residents.look(time.monotonic() + 700.0)
+
+        assert server.loaded == ["m02"]
+
+
+async def test_models_that_grow_too_large_are_unloaded_until_the_rest_fits(tmp_path, monkeypatch):
+    async with serving(tmp_path) as server:
+        await server.translate_in_turn("m01", "m02", "m03")
+        monkeypatch.setattr(residents, "memory_of", lambda pids: 2 * memory_of(pids))
+
+        await server.residents.look(time.monotonic())
+
+        assert server.loaded == ["m03"]
+
+
+async def test_model_whose_jobs_wait_gets_one_more_engine_and_gives_it_back(tmp_path):
+    async with serving(tmp_path) as server:
+        dispatcher = server.host("m02").dispatcher
+        async with in_flight(server, "m02") as first:
+            calls = [asyncio.create_task(server.translate("m02")) for _ in range(30)]
+            await eventually(lambda: dispatcher.queued_jobs > 0)
+            now = time.monotonic()
+            await server.residents.look(now)
+            await server.residents.look(now + 1.0)
+            await eventually(lambda: dispatcher.engines == 2)
+        await asyncio.gather(first, *calls)
+        await server.residents.look(time.monotonic() + 30.0)
+
+        assert dispatcher.engines == 1
+        assert await server.translate("m02") == "m02"
+
+
+async def test_new_version_is_tried_before_it_takes_the_place_of_the_old_one(tmp_path):
+    async with serving(tmp_path) as server:
+        put(tmp_path, "m02", "2")
+        put(tmp_path, "m03", "2")
+        (tmp_path / "m03" / "2" / "fp32" / "weights.data").write_bytes(b"")
+        await server.parts.reloader.reload()
+
+        versions = {host.info.name: host.info.version for host in server.registry.models}
+        assert (versions["m02"], versions["m03"], server.host("m02").state) == ("2", "1", "serving")
+
+
+async def test_call_whose_deadline_passes_while_its_model_is_loaded_leaves_it_to_the_others(tmp_path):
+    async with serving(tmp_path, ("m01", "m02"), max_memory_mb=100) as server:
+        async with in_flight(server, "m01"):
+            late = asyncio.create_task(server.translate("m02"))
+            patient = asyncio.create_task(server.translate("m02"))
+            await eventually(lambda: server.host("m02").lease.calls == 2)
+            late.cancel()
+            await asyncio.gather(late, return_exceptions=True)
+
+        assert await patient == "m02"
+
+
+async def test_load_that_is_cancelled_before_its_first_step_leaves_no_place_taken(tmp_path):
+    async with serving(tmp_path) as server:
+        host, now = server.host("m02"), time.monotonic()
+        call, permit = Call(method="", started=now, deadline=now + 60.0), server.admission.admit(1, now=now)
+        load = asyncio.create_task(server.residents.load_for(host, call, permit))
+        await asyncio.sleep(0)  # the load is wanted, and has not begun
+        await server.residents.forget(host)
+        with pytest.raises(Unavailable):
+            await load
+
+        assert await server.translate("m02") == "m02"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")
+def test_memory_is_the_proportional_set_size_and_a_process_that_has_ended_takes_none():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
+        pass
+
+    measured = MEASURE([os.getpid(), ended.pid])
+
+    assert measured == pytest.approx(psutil.Process().memory_full_info().pss, rel=0.2)

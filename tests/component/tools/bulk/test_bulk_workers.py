@@ -1,0 +1,189 @@
+"""Bulk workers against an in-process server: what they ask of it, which answers they take, and how late calls end."""
+
+import asyncio
+import pickle
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from protos import translation_pb2 as pb
+from service.cli.options import Connection
+from service.client.channel import ClientConfig
+from service.errors import InternalError
+from service.records import TranslateOptions, Translation
+from service.tools.bulk.workers import OtherVersion, Say, ServerWorker, batches_in_order, require_version, say_on_stderr
+from tests.fakes.bulk_jobs import job_of, run_job
+from tests.fakes.scripted_server import Context, failing_first, running, shout
+
+__all__ = ["running"]
+
+WITHIN_S = 120.0
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+class TestBatches:
+    @staticmethod
+    def counted(batch: list[str]) -> list[Translation]:
+        """Say with how many tokens each text came, for want of a translation."""
+        return [Translation(source_tokens=int(text)) for text in batch]
+
+    @staticmethod
+    def numbers(batches: Iterable[Sequence[Translation]]) -> list[int]:
+        return [item.source_tokens for translations in batches for item in translations]
+
+    @pytest.mark.parametrize(("batch_size", "max_calls"), [(1, 1), (3, 2), (4, 8), (100, 3)])
+    def test_batches_come_in_order(self, batch_size, max_calls):
+        batches = batches_in_order(map(str, range(20)), self.counted, batch_size, max_calls)
+
+        assert self.numbers(batches) == list(range(20))
+
+    def test_calls_are_under_way_at_the_same_time(self):
+        together = threading.Barrier(3, timeout=20)  # breaks unless three calls meet
+
+        def meet(batch: list[str]) -> list[Translation]:
+            together.wait()
+            return self.counted(batch)
+
+        assert self.numbers(batches_in_order(map(str, range(6)), meet, 1, 3)) == list(range(6))
+
+    def test_texts_are_read_no_further_than_the_calls_need(self):
+        texts = iter(map(str, range(100)))
+        batches = batches_in_order(texts, self.counted, 2, 3)
+
+        next(batches)
+        batches.close()
+
+        assert next(texts) == "6"
+
+
+def test_another_version_than_the_job_began_with_is_refused():
+    require_version("1", "1", "here")
+    require_version(None, "2", "here")
+    with pytest.raises(OtherVersion, match="version 2 answers, and the job was begun with 1"):
+        require_version("1", "2", "here")
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_the_api_key_does_not_travel_with_the_worker(tmp_path, monkeypatch, from_file):
+    monkeypatch.setenv("DRAGOMAN_API_KEY", "geheim")
+    (tmp_path / "key").write_text("geheim\n")
+    connection = Connection(api_key_file=tmp_path / "key" if from_file else None)
+    worker = ServerWorker(address="x:1", client_config=connection.client_config, options=TranslateOptions())
+
+    travelled = pickle.dumps(worker)
+
+    assert b"geheim" not in travelled
+    assert "geheim" not in repr(worker)
+    assert pickle.loads(travelled).client_config().api_key == "geheim"
+
+
+@pytest.fixture
+def worker(running) -> ServerWorker:
+    return ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())
+
+
+async def translated(worker: ServerWorker, texts: Iterable[str], say: Say = say_on_stderr) -> list[Translation]:
+    return await asyncio.to_thread(lambda: list(worker(say)(texts)))
+
+
+def sizes(running) -> list[int]:
+    return [len(request.texts) for request in running.service.requests]
+
+
+async def test_calls_are_batch_work_for_the_model_of_the_job(running, worker):
+    translations = await translated(replace(worker, model="loud"), ["a", "b"])
+
+    assert [item.text for item in translations] == ["A", "B"]
+    (request,) = running.service.requests
+    assert (request.priority, request.model) == (pb.PRIORITY_BATCH, "loud")
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "CANCELLED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"])
+async def test_other_failures_that_pass_are_waited_for_here_and_not_by_grpc(running, worker, capsys, code):
+    running.service.handler = failing_first(1, grpc.StatusCode[code])
+
+    translations = await translated(worker, ["a"])
+
+    assert ([item.text for item in translations], sizes(running)) == (["A"], [1, 1])
+    assert capsys.readouterr().err == "waiting, at most 300 s (--max-outage): not yet\n"
+
+
+async def test_a_version_that_comes_in_the_middle_of_a_file_ends_the_run(running, worker):
+    versions = iter(["1", "1", "2"])
+
+    async def reloaded(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+        response = await shout(request, context)
+        response.model_version = next(versions)
+        return response
+
+    running.service.handler = reloaded
+
+    with pytest.raises(OtherVersion, match="version 2 answers, and the job was begun with 1"):
+        await translated(replace(worker, model_version="1", batch_size=1, max_calls=1), ["a", "b", "c"])
+    assert sizes(running) == [1, 1, 1]
+
+
+async def test_answer_with_a_translation_too_few_ends_the_run(running, worker):
+    async def forgetful(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+        response = await shout(request, context)
+        response.translations.pop()
+        return response
+
+    running.service.handler = forgetful
+
+    with pytest.raises(InternalError, match="2 translations for 3 texts"):
+        await translated(worker, ["a", "b", "c"])
+    assert sizes(running) == [3]
+
+
+class TestOutage:
+    async def test_server_that_is_there_is_met_without_patience_too(self, running, worker):
+        await running.health.set("", SERVING)
+
+        assert (await asyncio.to_thread(replace(worker, max_outage_s=0.0).info)).name == "loud"
+
+
+class TestLateCalls:
+    async def test_batch_that_the_client_s_own_clock_ends_is_halved_while_the_server_serves(self, running, worker):
+        async def too_slow_for_three(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+            if len(request.texts) > 2:
+                await asyncio.Event().wait()  # until the client takes the call back
+            return await shout(request, context)
+
+        running.service.handler = too_slow_for_three
+
+        translations = await translated(replace(worker, timeout_s=1.0, max_outage_s=0.0), "abcd")
+
+        assert "".join(item.text for item in translations) == "ABCD"
+        assert sizes(running) == [4, 2, 2]
+
+    async def test_a_server_that_hangs_in_the_middle_of_a_file_gets_the_same_batch_again(
+        self, running, worker, tmp_path
+    ):
+        source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+        source.write_text("".join(f"line {number}\n" for number in range(40)))
+        is_waited_for = threading.Event()
+        said: list[str] = []
+
+        async def hang_at_the_third(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+            if len(running.service.requests) == 3:
+                assert is_waited_for.wait(WITHIN_S)  # the event loop stands still: nothing else is answered either
+            return await shout(request, context)
+
+        def say(line: str) -> None:
+            said.append(line)
+            is_waited_for.set()
+
+        running.service.handler = hang_at_the_third
+        hasty = replace(worker, timeout_s=2.0, ready_s=0.5, batch_size=8, max_calls=1)
+        await asyncio.to_thread(lambda: run_job(job_of(source, output, part_size=10), hasty(say)))
+
+        assert output.read_text() == source.read_text().upper()
+        assert sizes(running) == [8] * 6
+        assert running.service.requests[2] == running.service.requests[3]
+        (line,) = said
+        assert "a call was late (Deadline Exceeded)" in line

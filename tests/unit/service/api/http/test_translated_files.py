@@ -1,0 +1,115 @@
+"""Files that are translated in batches."""
+
+import asyncio
+import time
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from service.api.http.fields import File
+from service.api.http.files import KEPT_S, MAX_OWN_FILES, FileTranslator, TranslatedFiles
+from service.call import Call, Caller
+from service.engine.wire import FinishReason
+from service.errors import InvalidInput, Overloaded
+from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.translate.routing import Router
+
+FILE = File("a.txt", b"one\n\ntwo\n\nthree\n")
+
+
+class BusyRouter:
+    """Takes two texts at a time, and refuses the requests of these numbers."""
+
+    def __init__(self, *refused: int) -> None:
+        self.translator = SimpleNamespace(limits=SimpleNamespace(max_texts=2, max_message_bytes=100))
+        self.num_requests = 0
+        self._refused = refused
+
+    def infos(self, _: Call) -> list[ModelInfo]:
+        return []
+
+    async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
+        self.num_requests += 1
+        if self.num_requests in self._refused:
+            raise Overloaded("full", reason="queue_full", retry_after_s=0.01)
+        call.finished_texts = len(request.texts)
+        translations = [translation_of(text.upper()) for text in request.texts]
+        return TranslationResult(translations=translations, model="m", model_version="1", beam_size=1)
+
+
+def translation_of(text: str) -> Translation:
+    found = TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
+    return Translation(hypotheses=(found,))
+
+
+async def translated(router: BusyRouter) -> tuple[bytes, Call]:
+    now = time.monotonic()
+    call = Call(method="m", request_id="r", started=now, deadline=now + 60.0)
+    files = FileTranslator(cast("Router", cast("Any", router)))
+    translated = await files.translated(FILE, TranslationRequest(target_language="de"), call)
+    return translated.file.content, call
+
+
+async def test_file_that_was_begun_waits_for_room_and_is_counted_once():
+    router = BusyRouter(2, 3)
+
+    content, call = await translated(router)
+
+    assert content == b"ONE\n\nTWO\n\nTHREE\n"
+    assert router.num_requests == 4
+    assert (call.texts, call.finished_texts) == (3, 3)
+
+
+async def test_file_that_finds_no_room_is_refused_at_once():
+    router = BusyRouter(1)
+
+    with pytest.raises(Overloaded):
+        await translated(router)
+    assert router.num_requests == 1
+
+
+async def test_file_of_text_has_the_length_of_any_other_text_and_a_package_has_a_limit_of_its_own():
+    files = FileTranslator(cast("Router", cast("Any", BusyRouter())))
+    now = time.monotonic()
+    call = Call(method="m", started=now, deadline=now + 60.0)
+
+    too_long, no_package, large = File("a.txt", b"a" * 101), File("a.docx", b"a" * 101), File("a.docx", b"a" * 200_000)
+    for file, message in ((too_long, "has 101 bytes"), (no_package, "no ZIP package"), (large, "no ZIP package")):
+        with pytest.raises(InvalidInput, match=message):
+            await files.translated(file, TranslationRequest(target_language="de"), call)
+
+
+async def test_client_has_so_many_files_in_work_and_another_one_still_has_room():
+    files = FileTranslator(cast("Router", cast("Any", BusyRouter())))
+    now = time.monotonic()
+    mine, other = (Call(method="m", caller=Caller(name=name), started=now, deadline=now + 60.0) for name in "ab")
+    with ExitStack() as held:
+        for _ in range(MAX_OWN_FILES):
+            held.enter_context(files.room(mine))
+        with pytest.raises(Overloaded, match=f"{MAX_OWN_FILES} files of this client"):
+            held.enter_context(files.room(mine))
+        with files.room(other):
+            pass
+        waiting = asyncio.create_task(wait_for_room(files, mine))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    await waiting
+
+
+async def wait_for_room(files: FileTranslator, call: Call) -> None:
+    async with files.waited_room(call):
+        pass
+
+
+def test_files_that_are_too_old_are_gone_and_take_no_memory():
+    now = 100.0
+    kept = TranslatedFiles(clock=lambda: now)
+    old = kept.keep(FILE)
+    now += KEPT_S / 2
+    young = kept.keep(FILE)
+    now += KEPT_S / 2 + 1
+
+    assert (kept.find(old), kept.find(young)) == (None, FILE)
+    assert list(kept._files) == [young]

@@ -1,0 +1,161 @@
+"""Who may call what, and in whose name."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from service.api.api_keys import digest_of, generate_key, watch_keys
+from service.api.auth import Authenticator, address_of, authenticator, identify, trusted_proxies
+from service.config import ConfigError, SecurityConfig
+from service.errors import PermissionDenied, Unauthenticated
+
+TRANSLATE = "dragoman.v1.TranslationService/Translate"
+STATUS = "dragoman.admin.v1.AdminService/GetStatus"
+USER, ADMIN, FORMER = generate_key(), generate_key(), generate_key()
+EXPIRY = datetime(2027, 1, 31, tzinfo=UTC)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "keys.toml"
+    entries = ((USER, "user", ""), (ADMIN, "operator", "admin = true"), (FORMER, "former", "expires = 2027-01-31"))
+    file.write_text(
+        "\n".join(f'[[keys]]\nname = "{n}"\nsha256 = "{digest_of(k).hex()}"\n{more}' for k, n, more in entries)
+    )
+    return file
+
+
+@pytest.fixture
+def guard(file: Path) -> Authenticator:
+    return Authenticator(watch_keys(file, period_s=1.0), clock=lambda: EXPIRY)
+
+
+def bearing(key: str) -> list[tuple[str, str | bytes]]:
+    return [("user-agent", "test"), ("authorization", f"Bearer {key}")]
+
+
+class TestKeys:
+    def test_everybody_may_call_everything_where_no_keys_are_asked_for(self):
+        assert Authenticator().authenticate(STATUS, []) is None
+
+    def test_good_key_tells_whose_it_is(self, guard):
+        key = guard.authenticate(TRANSLATE, bearing(USER))
+
+        assert (key.caller.name, key.caller.source) == ("user", "key")
+
+    @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
+    def test_scheme_is_read_as_http_reads_it(self, guard, scheme):
+        assert guard.authenticate(TRANSLATE, [("authorization", f"{scheme} {USER}")])
+
+    @pytest.mark.parametrize("method", [TRANSLATE, STATUS, "grpc.reflection.v1.ServerReflection/X", "nobody/Nothing"])
+    @pytest.mark.parametrize(
+        ("metadata", "reason"),
+        [
+            ([], "an API key is needed"),
+            (bearing("wrong"), "not known"),
+            (bearing(USER[:-1]), "not known"),
+            (bearing(FORMER), "the API key of former has expired"),
+            ([("authorization", USER)], "`Bearer KEY` only"),
+            ([("authorization", f"Basic {USER}")], "`Bearer KEY` only"),
+            ([*bearing(USER), *bearing(USER)], "not several"),
+            ([("authorization", b"Bearer")], "not several"),
+        ],
+    )
+    def test_other_callers_are_refused_everywhere_but_at_health(self, guard, method, metadata, reason):
+        with pytest.raises(Unauthenticated, match=reason) as error:
+            guard.authenticate(method, metadata)
+
+        assert USER[9:] not in str(error.value)
+        assert guard.authenticate("grpc.health.v1.Health/Check", metadata) is None
+
+    def test_administration_needs_a_key_with_admin_rights(self, guard):
+        with pytest.raises(PermissionDenied, match="the API key of user has no admin rights"):
+            guard.authenticate(STATUS, bearing(USER))
+
+        assert guard.authenticate(STATUS, bearing(ADMIN)).is_admin
+        assert guard.authenticate(TRANSLATE, bearing(ADMIN)).is_admin
+
+    @pytest.mark.parametrize("method", ["grpc.health.v1.HealthX/Check", "x/grpc.health.v1.Health/Check"])
+    def test_nothing_that_looks_like_health_is_open(self, guard, method):
+        with pytest.raises(Unauthenticated):
+            guard.authenticate(method, [])
+
+    def test_settings_decide(self, file):
+        guard = authenticator(SecurityConfig(api_keys=file))
+
+        with pytest.raises(Unauthenticated):
+            guard.authenticate(TRANSLATE, [])
+
+
+class TestPeer:
+    @pytest.mark.parametrize(
+        ("peer", "name"),
+        [
+            ("ipv4:10.0.0.7:41234", "10.0.0.7"),
+            ("ipv6:%5B::1%5D:41234", "::1"),
+            ("ipv6:[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1:2::/64"),
+            ("ipv6:%5B::ffff:10.0.0.7%5D:80", "10.0.0.7"),
+            ("ipv6:%5Bfe80::1%25eth0%5D:80", "fe80::/64"),
+            ("unix:/run/dragoman.sock", "unix"),
+            ("", ""),
+            ("ipv4:nonsense:1", "ipv4"),
+            ("\x1b" * 200, "\\x1b" * 125 + "..."),
+        ],
+    )
+    def test_name_is_the_address_without_its_port(self, peer, name):
+        client = identify(peer, [], None)
+
+        assert (client.name, client.source) == (name, "peer")
+
+
+class TestProxy:
+    def test_proxies_without_a_header_are_trusted_and_name_nobody(self):
+        proxies = trusted_proxies(SecurityConfig(trusted_proxies="10.0.0.0/8"))
+
+        assert proxies is not None
+        assert proxies.are_at(address_of("ipv4:10.1.2.3:5"))
+        assert identify("ipv4:10.1.2.3:5", (("x-client", "shop"),), proxies).name == "10.1.2.3"
+
+    SETTINGS = SecurityConfig(identity_header="x-client", trusted_proxies="10.0.0.0/8, ::1")
+
+    @pytest.mark.parametrize("peer", ["ipv4:10.1.2.3:4", "ipv6:%5B::1%5D:4", "ipv6:%5B::ffff:10.1.2.3%5D:4"])
+    def test_trusted_proxy_names_its_client(self, peer):
+        client = identify(peer, [("x-client", " shop ")], trusted_proxies(self.SETTINGS))
+
+        assert (client.name, client.source) == ("shop", "proxy")
+
+    @pytest.mark.parametrize(
+        ("peer", "metadata"),
+        [
+            ("ipv4:11.1.2.3:4", [("x-client", "shop")]),  # not one of ours
+            ("unix:/x", [("x-client", "shop")]),
+            ("ipv4:10.1.2.3:4", []),
+            ("ipv4:10.1.2.3:4", [("x-client", b"shop")]),
+            ("ipv4:10.1.2.3:4", [("x-client", "client's own"), ("x-client", "shop")]),
+        ],
+    )
+    def test_any_other_word_is_ignored(self, peer, metadata):
+        assert identify(peer, metadata, trusted_proxies(self.SETTINGS)).source == "peer"
+
+    def test_name_is_bounded_and_cannot_command_a_terminal(self):
+        proxies = trusted_proxies(self.SETTINGS)
+
+        assert identify("ipv4:10.0.0.1:4", [("x-client", "\x1b[2J")], proxies).name == r"\x1b[2J"
+        assert len(identify("ipv4:10.0.0.1:4", [("x-client", "x" * 9_000)], proxies).name) == 128
+
+    @pytest.mark.parametrize(
+        ("settings", "problem"),
+        [
+            ({"identity_header": "x-client"}, "identity_header needs security.trusted_proxies"),
+            ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1,"}, "trusted_proxies: ''"),
+            ({"identity_header": "x-client", "trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits"),
+            ({"identity_header": "X-Client", "trusted_proxies": "::1"}, "identity_header is 'X-Client'"),
+            ({"identity_header": "authorization", "trusted_proxies": "::1"}, "identity_header is 'authorization'"),
+        ],
+    )
+    def test_settings_that_cannot_be_meant_are_refused(self, settings, problem):
+        with pytest.raises(ConfigError, match=r"^security") as error:
+            trusted_proxies(SecurityConfig(**settings))
+
+        assert problem in str(error.value)

@@ -1,0 +1,126 @@
+"""Which model a request means, and what is counted and told of the versions that come and go."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import NotFound
+from service.models.loaded import HostState
+from service.models.registry import Registry
+from service.models.repository import BundleCandidate
+from service.telemetry.metrics import Metrics
+from tests.fakes.model_info import model_info
+from tests.fakes.repository_in_memory import FakeHost, idle_engines, registry_of
+
+
+def pair(name: str, source: str, target: str) -> Any:
+    return model_info(name, source_language=source, target_language=target)
+
+
+CATALOGUE = registry_of(pair("a", "en", "de"), pair("b", "en", "de"), pair("c", "de", "en")).catalogue
+
+
+class TestFind:
+    @pytest.mark.parametrize(
+        ("model", "source", "target", "found"),
+        [
+            (None, "", "", "a"),
+            (None, "en", "de", "a"),
+            (None, "DE", "EN", "c"),
+            (None, "", "en", "c"),
+            (None, "de", "", "c"),
+            ("b", "", "", "b"),
+            ("b", "en", "de", "b"),
+            ("b", "en-US", "de_AT", "b"),
+            (None, "ger", "eng_Latn", "c"),
+        ],
+    )
+    def test_first_model_that_fits_is_found(self, model, source, target, found):
+        assert CATALOGUE.find(model=model, source_language=source, target_language=target).info.name == found
+
+    @pytest.mark.parametrize(
+        ("model", "source", "target", "facts"),
+        [
+            ("x", "", "", "'x'; loaded: a, b, c"),
+            ("", "", "", "''; loaded: a, b, c"),
+            (None, "fr", "", "'fr' to any language; language pairs: en-de, en-de, de-en"),
+            ("c", "en", "de", "'en' to 'de'; language pairs: de-en"),
+            ("\u202e" + "x" * 1_000, "", "", f"'\\u202e{'x' * 39}...'; loaded"),  # short and harmless in a message
+        ],
+    )
+    def test_nothing_that_fits_is_not_found_with_what_there_is(self, model, source, target, facts):
+        with pytest.raises(NotFound) as error:
+            CATALOGUE.find(model=model, source_language=source, target_language=target)
+
+        assert facts in str(error.value)
+
+    def test_closest_model_is_found_and_of_equals_the_first(self):
+        models = (pair("uk", "en-GB", "de"), pair("us", "en-US", "de"), pair("us2", "en-US", "de-DE"))
+        catalogue = registry_of(*models).catalogue
+
+        asked = ("en", "en-GB", "en-AU", "en-US")
+        found = [catalogue.find(model=None, source_language=tag, target_language="de").info.name for tag in asked]
+
+        assert found == ["us", "uk", "uk", "us"]
+
+    def test_each_question_is_answered_anew_once_the_models_have_changed(self):
+        catalogue = registry_of(pair("a", "en", "de")).catalogue
+        before = catalogue.find(model=None, source_language="", target_language="")
+
+        catalogue.replace(registry_of(pair("b", "en", "de")).catalogue.models)
+
+        after = catalogue.find(model=None, source_language="", target_language="")
+        assert (before.info.name, after.info.name) == ("a", "b")
+
+    def test_model_that_the_caller_may_not_use_is_as_if_it_were_not_there(self):
+        only_b = CATALOGUE.find(model=None, source_language="en", target_language="de", allowed=frozenset({"b"}))
+        with pytest.raises(NotFound, match="'a'; loaded: b"):
+            CATALOGUE.find(model="a", source_language="", target_language="", allowed=frozenset({"b"}))
+        with pytest.raises(NotFound, match="there is no model; loaded: none"):
+            CATALOGUE.find(model=None, source_language="", target_language="", allowed=frozenset())
+
+        assert only_b.info.name == "b"
+
+
+def host(name: str, version: str, jobs: int) -> Any:
+    candidate = BundleCandidate(directory=Path(name) / version, name=name, version=version, manifest_sha256="s" * 64)
+    made = FakeHost(candidate, model_info(name, version), asyncio.Event(), dispatcher=idle_engines(jobs))
+    made.sha256_12, made.state = f"sha{version}", HostState.SERVING
+    return made
+
+
+async def test_gauges_of_a_model_are_of_all_its_versions_together():
+    metrics = Metrics()
+    registry = Registry(metrics, drain_s=5.0)
+    old, new = host("a", "1", 2), host("a", "2", 3)
+    registry.publish(host("b", "1", 100))
+    registry.publish(old)
+
+    with old.lease:
+        registry.publish(new)
+        page = b"".join(metrics.exposition()).decode()
+
+    for gauge in ("queue_requests", "queue_tokens", "running_jobs", "live_rows", "engines", "engines_missing"):
+        assert f'dragoman_{gauge}{{model="a"}} 5.0' in page
+    assert 'dragoman_model_info{model="a",provider="cpu",runtime="native",sha256_12="sha2",version="2"} 1.0' in page
+    assert 'model="a",provider="cpu",sha256_12="sha1"' not in page
+    assert 'dragoman_model_reload_total{model="a",result="loaded"} 2.0' in page
+    assert 'dragoman_model_reload_total{model="a",result="retired"} 1.0' in page
+    await registry.close()
+
+
+def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_stands():
+    metrics = Metrics()
+    registry = Registry(metrics, drain_s=5.0)
+    bad = host("new", "1", 0).candidate
+    registry.publish(host("good", "1", 0))
+    registry.refuse(bad, ValueError("bad"))
+
+    read = metrics.registry.get_sample_value
+    before = [read("dragoman_model_refused", {"model": name}) for name in ("new", "good")]
+    registry.forget_refusals([bad.directory])
+
+    assert before == [1.0, 0.0]
+    assert read("dragoman_model_refused", {"model": "new"}) == 0.0

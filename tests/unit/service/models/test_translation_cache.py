@@ -1,0 +1,268 @@
+"""What is answered again without an engine, to whom, and what it takes."""
+
+import asyncio
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from model.bundle import Bundle
+from service.call import ANYBODY, Call, Caller
+from service.config import LimitsConfig, ServerConfig
+from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.errors import InternalError, Overloaded
+from service.models.catalogue import Work, WorkDone
+from service.models.info import describe
+from service.models.loaded import ModelHost
+from service.models.repository import BundleCandidate
+from service.models.translation_cache import Key, TranslationCache
+from service.scheduler.admission import Admission
+from service.telemetry.metrics import Metrics
+from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.manual_dispatcher import ManualDispatcher
+
+PARAMS = SearchParams()
+ONE, TWO = (1_000, 2_000, 3), (70_000, 3)
+
+
+def result_of(*lengths: int) -> JobResult:
+    hypotheses = tuple(
+        Hypothesis(tuple(range(1_000, 1_000 + length)), -0.25 * (length + 1), FinishReason.LENGTH) for length in lengths
+    )
+    return JobResult(job_id=9, hypotheses=hypotheses, queue_s=1.0, encode_s=2.0, decode_s=3.0, num_steps=4)
+
+
+class Cache(TranslationCache):
+    """One whose metrics can be read."""
+
+    def __init__(self, max_bytes: int = 1 << 20) -> None:
+        self.metrics = Metrics()
+        super().__init__(max_bytes, self.metrics)
+
+    def count(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"dragoman_translation_cache_{name}", labels)
+
+    def key_of(self, *ids: int, host: int = 0, caller: Caller = ANYBODY, prefix: tuple[int, ...] = ()) -> Key:
+        return self.key(host, caller, PARAMS, ids, prefix)
+
+
+class TestEntries:
+    def test_answer_comes_back_as_it_was_but_that_it_took_nothing(self):
+        cache, given = Cache(), result_of(3, 0, 5)
+        cache.keep(cache.key_of(*ONE), given)
+
+        found = cache.find(cache.key_of(*ONE))
+
+        assert found is not None
+        assert found.hypotheses == given.hypotheses
+        assert (found.queue_s, found.encode_s, found.decode_s, found.num_steps) == (0.0, 0.0, 0.0, 0)
+
+    def test_every_part_of_the_question_counts(self):
+        cache = Cache()
+        cache.keep(cache.key_of(*ONE), result_of(1))
+        other = PARAMS._replace(length_penalty=0.5)
+
+        assert cache.find(cache.key_of(*TWO)) is None
+        assert cache.find(cache.key_of(*ONE, host=1)) is None
+        assert cache.find(cache.key_of(*ONE, prefix=(7,))) is None
+        assert cache.find(cache.key(0, Caller(name="a"), other, ONE, ())) is None
+
+    def test_callers_with_keys_and_those_that_a_proxy_names_have_their_own(self):
+        cache = Cache()
+        shop = Caller(name="shop", source="key")
+        for caller in (shop, Caller(name="shop", source="proxy"), Caller(name="10.0.0.1")):
+            assert cache.find(cache.key_of(*ONE, caller=caller)) is None
+            cache.keep(cache.key_of(*ONE, caller=caller), result_of(1))
+
+        assert cache.find(cache.key_of(*ONE, caller=Caller(name="10.0.0.2"))) is not None  # as all without a key
+        assert cache.find(cache.key_of(*ONE, caller=Caller(name="other", source="key"))) is None
+        assert len(cache) == 3
+
+    def test_least_recently_used_entries_make_room(self):
+        cache = Cache(max_bytes=40_000)
+        keys = [cache.key_of(number, 3) for number in range(100)]
+        for key in keys:
+            cache.keep(key, result_of(2))
+            cache.find(keys[0])
+
+        assert cache.find(keys[0]) is not None
+        assert cache.find(keys[-1]) is not None
+        assert cache.find(keys[1]) is None
+        assert cache.num_bytes <= 40_000
+        assert cache.count("evictions_total") == 100 - len(cache)
+        assert cache.count("bytes") == cache.num_bytes
+
+    def test_entry_that_would_take_much_of_the_room_is_not_kept(self):
+        cache = Cache(max_bytes=20_000)
+        cache.keep(cache.key_of(*range(500)), result_of(2))
+
+        assert (len(cache), cache.num_bytes) == (0, 0)
+
+    def test_same_answer_twice_is_one_entry(self):
+        cache = Cache()
+        for _ in range(2):
+            cache.keep(cache.key_of(*ONE), result_of(2))
+        size = cache.num_bytes
+        cache.forget(0)
+
+        assert size > 0
+        assert (len(cache), cache.num_bytes) == (0, 0)
+
+    def test_version_that_serves_no_more_is_forgotten_alone(self):
+        cache = Cache()
+        for host in (1, 2):
+            cache.keep(cache.key_of(*ONE, host=host), result_of(2))
+
+        cache.forget(1)
+
+        assert cache.find(cache.key_of(*ONE, host=1)) is None
+        assert cache.find(cache.key_of(*ONE, host=2)) is not None
+
+    @pytest.mark.parametrize(
+        "params",
+        [SearchParams(beam_size=1, sampling_top_k=5), SearchParams(suppressed=(((5, 0),),))],
+    )
+    def test_drawn_answers_and_those_with_suppressed_phrases_are_not_kept(self, params):
+        assert not Cache().may_keep(params)
+        assert Cache().may_keep(SearchParams(beam_size=5, num_hypotheses=2, return_alternatives=True))
+        assert not Cache(max_bytes=0).may_keep(SearchParams())
+
+    @pytest.mark.parametrize(("num_ids", "num_hypotheses"), [(5, 1), (40, 1), (20, 4)])
+    def test_size_is_about_what_python_allocates(self, num_ids, num_hypotheses):
+        cache = Cache(max_bytes=4 << 20)
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(2_000):
+            ids = tuple(range(number, number + num_ids))
+            params = SearchParams(length_penalty=1.0 + number)  # as each call that names an option makes its own
+            cache.keep(cache.key(1 << 20, Caller(name="a"), params, ids, ()), result_of(*[num_ids] * num_hypotheses))
+        used = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+
+        assert 0.5 < used / cache.num_bytes < 1.2
+
+
+class Setup:
+    """A host with a cache, whose engines the test answers for."""
+
+    def __init__(self, directory: Path, limits: LimitsConfig | None = None) -> None:
+        bundle = Bundle.load(directory)
+        self.dispatcher, self.cache = ManualDispatcher(), Cache()
+        self.admission = Admission(limits or LimitsConfig())
+        self.config = ServerConfig(limits=limits or LimitsConfig())
+        self.host = ModelHost(
+            BundleCandidate(directory=directory),
+            bundle,
+            describe(bundle),
+            cast("Any", self.dispatcher),
+            self.config,
+            cache=self.cache,
+        )
+        self.num_rooms = 0
+        self.call = Call(method="m", started=0.0, deadline=0.0)
+
+    async def run(self, work: Work, *answers: str, caller: Caller = ANYBODY) -> WorkDone:
+        """Run some work, for which the engines are asked for as many sentences as there are answers."""
+        begun, now = len(self.dispatcher.jobs), time.monotonic()
+        self.call = Call(method="m", caller=caller, started=now, deadline=now + 600.0)
+        with self.admission.admit(1, now=now, caller=caller) as permit:
+            task = asyncio.create_task(self.host.run(work, self.call, permit, self._room))
+            await self.dispatcher.submitted(begun + len(answers))
+            for index, answer in enumerate(answers):
+                self.dispatcher.answer(begun + index, answer, queue_s=1.0, decode_s=1.0)
+            done = await task
+        assert len(self.dispatcher.jobs) == begun + len(answers)
+        return done
+
+    def _room(self) -> None:
+        self.num_rooms += 1
+
+
+def texts_of(done: WorkDone) -> list[str]:
+    return [
+        "".join(chr(token - 100) for token in result.hypotheses[0].token_ids)
+        for result in done.results
+        if isinstance(result, JobResult)
+    ]
+
+
+class TestWork:
+    @pytest.fixture
+    def setup(self, tmp_path: Path) -> Setup:
+        return Setup(write_echo_bundle(tmp_path / "b"))
+
+    async def test_sentence_that_was_translated_before_reaches_no_engine(self, setup):
+        first = await setup.run(Work((ONE,), PARAMS), "eins")
+        again = await setup.run(Work((ONE,), PARAMS))
+
+        assert (texts_of(first), texts_of(again)) == (["eins"], ["eins"])
+        assert [result.num_steps for done in (first, again) for result in done.results] == [1, 0]
+        assert (setup.call.target_tokens, setup.call.queue_s, again.beam_size) == (4, 0.0, 4)
+        assert setup.num_rooms == 2
+        assert (setup.cache.count("sentences_total", result="hit"), len(setup.dispatcher.forecasts)) == (1.0, 1)
+
+    async def test_only_what_is_missing_is_asked_for_and_each_sentence_once(self, setup):
+        await setup.run(Work((ONE,), PARAMS), "eins")
+
+        # The longest sentence goes to the engines first.
+        done = await setup.run(Work((TWO, ONE, (5, 6, 7, 3), TWO), PARAMS), "drei", "zwei")
+
+        assert texts_of(done) == ["zwei", "eins", "drei", "zwei"]
+        assert [result.num_steps for result in done.results] == [1, 0, 1, 0]
+        assert setup.dispatcher.forecasts[-1] == (2, 4)
+        assert setup.call.target_tokens == 16
+
+    async def test_all_new_sentences_of_a_call_keep_their_order(self, setup):
+        done = await setup.run(Work((TWO, ONE, (5, 6, 7, 3)), PARAMS, prefixes=((), (9,), ())), "drei", "eins", "zwei")
+
+        assert texts_of(done) == ["zwei", "eins", "drei"]
+        assert [job.prefix_ids for job in setup.dispatcher.jobs] == [(), (9,), ()]
+
+    async def test_full_queue_refuses_nothing_that_is_known(self, tmp_path):
+        setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(max_queue_seconds=1.0))
+        await setup.run(Work((ONE,), PARAMS), "eins")
+        setup.dispatcher.answer_to_forecast = (10.0, 20.0)
+
+        assert texts_of(await setup.run(Work((ONE,), PARAMS))) == ["eins"]
+        with pytest.raises(Overloaded):
+            await setup.run(Work((ONE, TWO), PARAMS))
+        assert setup.admission.tokens == 0
+
+    async def test_call_that_wants_no_cache_and_translations_to_score_reach_an_engine(self, setup):
+        await setup.run(Work((ONE,), PARAMS), "eins")
+
+        assert texts_of(await setup.run(Work((ONE,), PARAMS, may_use_cache=False), "uno")) == ["uno"]
+        await setup.run(Work((ONE,), PARAMS, scored=((4, 5),)), "x")
+        assert texts_of(await setup.run(Work((ONE,), PARAMS))) == ["eins"]
+
+    async def test_smaller_beam_under_load_is_another_question(self, tmp_path):
+        setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(brownout_seconds=1.0))
+        work = Work((ONE,), PARAMS, allow_smaller_beam=True)
+        await setup.run(work, "eins")
+        setup.dispatcher.queued_work_s = 1.5
+
+        done = await setup.run(work, "kleiner")
+
+        assert (texts_of(done), done.beam_size) == (["kleiner"], 2)
+
+    async def test_error_is_not_kept(self, setup):
+        now = time.monotonic()
+        with setup.admission.admit(1, now=now) as permit:
+            call = Call(method="m", started=now, deadline=now + 600.0)
+            task = asyncio.create_task(setup.host.run(Work((ONE, ONE), PARAMS), call, permit))
+            await setup.dispatcher.submitted(1)
+            setup.dispatcher.futures[0].set_exception(InternalError("no numbers"))
+            done = await task
+
+        assert [type(result) for result in done.results] == [InternalError, InternalError]
+        assert texts_of(await setup.run(Work((ONE,), PARAMS), "eins")) == ["eins"]
+
+    async def test_model_that_goes_takes_its_answers_along(self, setup):
+        await setup.run(Work((ONE,), PARAMS), "eins")
+        setup.dispatcher.close = lambda: asyncio.sleep(0)
+
+        await setup.host.close()
+
+        assert len(setup.cache) == 0

@@ -1,0 +1,60 @@
+"""One engine's handle: what it makes of reports, and when it gives the engine up."""
+
+import asyncio
+
+import pytest
+
+from service.call import ANYBODY
+from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Report
+from service.errors import DeadlineExceeded, InternalError, OutOfMemory
+from service.records import Priority
+from service.scheduler.engine_handle import Pending
+from tests.fakes.dispatchers import CONFIG, PARAMS, SPEC, hand_stepped
+
+RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
+
+
+def non_finite(number: int) -> Report:
+    return Report(tuple([JobFailure(job_id=0, kind=FailureKind.NON_FINITE, message="not a number")] * number))
+
+
+async def test_engine_that_gives_64_sentences_in_a_row_non_finite_scores_is_condemned():
+    async with hand_stepped(SPEC, CONFIG) as (_, (engine,)):
+        engine.report(non_finite(63))
+        engine.report(non_finite(1))
+
+        assert "64 sentences in a row" in engine.fault
+
+
+@pytest.mark.parametrize("between", ["result", "loss"])
+async def test_sentence_between_them_or_another_process_starts_the_count_again(between):
+    async with hand_stepped(SPEC, CONFIG) as (_, (engine,)):
+        engine.report(non_finite(63))
+        if between == "result":
+            engine.report(Report((RESULT,)))
+        else:
+            engine.die(is_delayed=False)
+            engine.come_back()
+        engine.report(non_finite(63))
+
+        assert engine.fault == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (FailureKind.DEADLINE, DeadlineExceeded),
+        (FailureKind.OUT_OF_MEMORY, OutOfMemory),
+        (FailureKind.NON_FINITE, InternalError),
+        (FailureKind.INTERNAL, InternalError),
+    ],
+)
+async def test_failure_of_a_job_is_an_error_of_its_kind(kind, error):
+    job, future = Job(id=0, source_ids=(5,), params=PARAMS), asyncio.get_running_loop().create_future()
+    pending = Pending(job, ANYBODY, Priority.INTERACTIVE, 0.0, future=future)
+
+    pending.resolve(JobFailure(job_id=0, kind=kind, message="why"))
+    pending.resolve(RESULT)  # too late: nothing happens
+
+    with pytest.raises(error, match="why"):
+        await pending.future

@@ -1,0 +1,120 @@
+"""How the works of a request wait for the engine together."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.errors import Overloaded
+from service.translate.search import Reply, Searches, Task
+
+
+class Engine:
+    """Answers each task with its own source, and remembers the runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []  # the first token of each task
+
+    async def run(self, tasks: Sequence[Task]) -> list[Reply]:
+        self.runs.append([task.source_ids[0] for task in tasks])
+        await asyncio.sleep(0)
+        return [Reply(result_of(task), 1) for task in tasks]
+
+
+def result_of(task: Task) -> JobResult:
+    hypothesis = Hypothesis(task.source_ids, 0.0, FinishReason.END_OF_SENTENCE)
+    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=1)
+
+
+async def asking(searches: Searches, *numbers: int) -> list[int]:
+    """Ask once for each number, one after the other."""
+    found = []
+    for number in numbers:
+        (reply,) = await searches.search([Task((number,), SearchParams())])
+        assert isinstance(reply.result, JobResult)
+        found.append(reply.result.hypotheses[0].token_ids[0])
+    return found
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+async def test_what_works_ask_for_goes_out_together_once_all_of_them_wait(in_turns):
+    engine = Engine()
+    searches = Searches(engine.run, in_turns=in_turns)
+
+    found = await searches.together(
+        [asking(searches, 1, 2, 3), asking(searches, 11), asking(searches), asking(searches, 21, 22)]
+    )
+
+    assert found == [[1, 2, 3], [11], [], [21, 22]]
+    assert engine.runs == [[1, 11, 21], [2, 22], [3]]
+
+
+async def test_works_within_works_share_their_runs():
+    engine = Engine()
+    searches = Searches(engine.run)
+
+    async def parent(*numbers: int) -> list[list[int]]:
+        inner = await searches.together([asking(searches, number) for number in numbers])
+        return [*inner, await asking(searches, 100 + numbers[0])]
+
+    found = await searches.together([parent(1, 2), parent(3), asking(searches, 4, 5)])
+
+    assert found == [[[1], [2], [101]], [[3], [103]], [4, 5]]
+    assert engine.runs == [[3, 4, 1, 2], [103, 5, 101]]
+
+
+async def test_error_of_a_run_reaches_all_who_wait_for_it_and_nothing_runs_on():
+    searches = Searches(refuse)
+
+    with pytest.raises(Overloaded):
+        await searches.together([asking(searches, 1), asking(searches, 2)])
+
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def refuse(tasks: Sequence[Task]) -> list[Reply]:
+    raise Overloaded("no room", reason="queue_full", retry_after_s=1.0)
+
+
+async def test_error_of_one_work_ends_its_siblings_and_leaves_the_others_at_work():
+    engine = Engine()
+    searches = Searches(engine.run)
+
+    async def bad() -> list[int]:
+        raise ValueError("it cannot be split")
+
+    async def parent() -> list[int]:
+        with pytest.raises(ValueError, match="cannot be split"):
+            await searches.together([asking(searches, 1), bad()])
+        return await asking(searches, 2)
+
+    assert await searches.together([parent(), asking(searches, 3)]) == [[2], [3]]
+    assert engine.runs == [[3, 2]]
+
+
+async def test_whoever_goes_away_takes_the_runs_along():
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def run(tasks: Sequence[Task]) -> list[Reply]:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return []
+
+    async def request() -> None:
+        searches = Searches(run)
+        try:
+            await searches.together([asking(searches, 1), asking(searches, 2)])
+        finally:
+            await searches.close()
+
+    caller = asyncio.create_task(request())
+    await started.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+    assert ended.is_set()

@@ -1,0 +1,421 @@
+"""A text taken apart, translated by a model of the test's own, and put together again."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
+from service.errors import InternalError, TooLong
+from service.models.info import TextCodec
+from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
+from service.text.glossary import Glossary
+from service.translate.raw import Settings
+from service.translate.search import Reply, Searches, Task
+from service.translate.texts import translate_text
+from tests.fakes.manual_dispatcher import CharacterTokenizer
+
+Model = Callable[[str], str]
+
+
+def translated(text: str, model: Model = str.upper, **settings: Any) -> Translation:
+    tokens = TextCodec(CharacterTokenizer(), max_characters=5_000, max_source_tokens=1_000)
+
+    async def run(tasks: Sequence[Task]) -> list[Reply]:
+        return [answer(task, model) for task in tasks]
+
+    asked = {
+        "max_tokens": 1_000,
+        "params": SearchParams(),
+        "source_language": "en",
+        "target_language": "de",
+        **settings,
+    }
+    return asyncio.run(translate_text(text, 0, Settings(codec=tokens, searches=Searches(run), **asked)))
+
+
+def answer(task: Task, model: Model) -> Reply:
+    if task.scored_ids is not None:
+        return Reply(scored(task.scored_ids, len(task.source_ids)), 1)
+    target = model(CharacterTokenizer().decode(task.source_ids[:-1]))
+    if target == "BROKEN":
+        return Reply(InternalError("no numbers"), 4)
+    ids = tuple(CharacterTokenizer().encode(target)[:-1])
+    hypothesis = Hypothesis(ids, -0.5, FinishReason.END_OF_SENTENCE)
+    return Reply(JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=2), 4)
+
+
+def scored(target: tuple[int, ...], num_source: int) -> JobResult:
+    """Say that the n-th token of the translation comes from the n-th of the source."""
+    attention = np.eye(len(target) + 1, num_source, dtype=np.float16)
+    hypothesis = Hypothesis(target, -0.5, FinishReason.END_OF_SENTENCE)
+    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, Forced((-0.5,) * len(attention), attention.tobytes()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one sentence",
+        "One. Two!  Three?\n",
+        "\n\n  - first\n  - second\n\n1. third\n\ttab\r\nend",
+        "   ",
+        "",
+        "12 + 34 = 46",
+        "Dr. Smith came. He sat.",
+        "A long line of prose that was wrapped by hand and\ngoes on here. The next one.",
+    ],
+)
+def test_layout_comes_back_as_it_is(text: str):
+    assert translated(text, str.lower).text.lower() == text.lower()
+
+
+def test_each_sentence_is_translated_by_itself_and_has_its_place():
+    text = "Dr. Smith came.  He sat.\n* Then he left."
+
+    translation = translated(text, lambda sentence: f"<{sentence}>")
+
+    assert translation.text == "<Dr. Smith came.>  <He sat.>\n* <Then he left.>"
+    assert [text[slice(*one.source)] for one in translation.segments] == [
+        "Dr. Smith came.",
+        "He sat.",
+        "Then he left.",
+    ]
+    assert [translation.text[slice(*one.target)] for one in translation.segments] == [
+        "<Dr. Smith came.>",
+        "<He sat.>",
+        "<Then he left.>",
+    ]
+    assert translation.source_tokens == len("Dr. Smith came.") + len("He sat.") + len("Then he left.") + 3
+    assert translation.row_steps == 3 * 4 * 2
+
+
+def test_text_without_segmentation_goes_to_the_model_as_it_is():
+    translation = translated("One.\n Two.", lambda text: f"<{text}>", segmentation=Segmentation.NONE)
+
+    assert translation.text == "<One.\n Two.>"
+
+
+WRAPPED = "The old man who lives behind the station\nbought bread. Then he\nwent home. It rained.\n\n- Yes\n- no"
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "segments"),
+    [
+        (
+            Segmentation.SENTENCE,
+            [
+                "The old man who lives behind the station bought bread.",
+                "Then he",
+                "went home.",
+                "It rained.",
+                "Yes",
+                "no",
+            ],
+        ),
+        (
+            Segmentation.LINE,
+            ["The old man who lives behind the station bought bread. Then he", "went home. It rained.", "Yes", "no"],
+        ),
+        (
+            Segmentation.SENTENCE_AND_LINE,
+            [
+                *("The old man who lives behind the station", "bought bread.", "Then he", "went home.", "It rained."),
+                *("Yes", "no"),
+            ],
+        ),
+        (
+            Segmentation.SENTENCE_ACROSS_LINES,
+            [
+                "The old man who lives behind the station bought bread.",
+                *("Then he went home.", "It rained.", "Yes", "no"),
+            ],
+        ),
+    ],
+)
+def test_segmentation_says_what_ends_a_segment_and_line_breaks_come_back(segmentation, segments):
+    seen: list[str] = []
+
+    def model(text: str) -> str:
+        seen.append(text)
+        return text
+
+    assert translated(WRAPPED, model, segmentation=segmentation).text == WRAPPED
+    assert seen == segments
+
+
+@pytest.mark.parametrize(
+    ("text", "text_format"),
+    [
+        ("Hello {name}, you have %d new messages. See https://example.org/a?b=c now.", TextFormat.PLAIN),
+        ("Hallo {name}, Sie haben %d neue Nachrichten. Mehr unter https://example.org/a?b=c jetzt.", TextFormat.PLAIN),
+        ('<p>This is <b>bold</b>. And <a href="https://example.org/x?y=1">a link</a>.</p>', TextFormat.HTML),
+        ('<p>Das ist <b>fett</b>. Und <a href="https://example.org/x?y=1">ein Verweis</a>.</p>', TextFormat.HTML),
+        ("First line. More of it.\nSecond line.", TextFormat.XML),
+    ],
+)
+def test_lines_that_are_not_cut_are_protected_all_the_same(text, text_format):
+    translation = translated(text, segmentation=Segmentation.LINE, text_format=text_format, can_score=True)
+
+    for kept in ("{name}", "%d", "https://example.org/a?b=c", "<b>", 'href="https://example.org/x?y=1"', "</a>", "\n"):
+        assert translation.text.count(kept) == text.count(kept)
+    assert len(translation.segments) == (2 if "\n" in text else 1)
+
+
+def test_line_that_is_too_long_is_cut_as_ever():
+    text = "One two three four. Five six seven eight. Nine ten."
+
+    translation = translated(text, segmentation=Segmentation.LINE, max_tokens=30)
+
+    assert translation.text == text.upper()
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.SPLIT]
+
+
+def test_overlong_sentence_is_translated_in_pieces_and_says_so():
+    text = "one two three, four five six; seven eight nine"
+
+    translation = translated(text, lambda piece: f"<{piece}>", max_tokens=20)
+
+    assert translation.text == "<one two three,> <four five six;> <seven eight nine>"
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.SPLIT]
+
+
+def test_segment_without_numbers_is_the_error_of_its_text():
+    translation = translated("One. Two.", lambda text: "BROKEN" if text == "Two." else text)
+
+    assert isinstance(translation.error, InternalError)
+
+
+def test_text_with_too_many_characters_never_reaches_the_model():
+    assert isinstance(translated("x" * 5_001).error, TooLong)
+
+
+def test_span_comes_back_though_the_model_changes_every_word_it_knows():
+    model = str.swapcase  # of "XA", the stand-in, too
+
+    translation = translated("Write to {name} or see %s now", lambda text: model(text).replace("xa", "XA"))
+
+    assert translation.text == "wRITE TO {name} OR SEE %s NOW"
+    assert translation.warnings == ()
+
+
+def test_segment_whose_span_the_model_always_loses_stays_as_it_is_and_says_so():
+    translation = translated("Write to {name} please.", lambda text: "{name} {name}")
+
+    assert translation.text == "Write to {name} please."
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.NOT_TRANSLATED]
+
+
+def test_tags_stand_around_the_words_that_are_linked_to_theirs():
+    html = "<p>The <b>small</b> dog &amp; cat</p>"
+
+    translation = translated(html, str.upper, text_format=TextFormat.HTML, can_score=True)
+
+    assert translation.text == "<p>THE <b>SMALL</b> DOG &amp; CAT</p>"
+
+
+def test_links_name_words_of_the_request_and_of_the_answer():
+    text = "One. <b>Two</b> &amp; three"
+
+    translation = translated(text, str.upper, text_format=TextFormat.HTML, can_score=True, wants_links=True)
+
+    links = [link for segment in translation.segments for link in segment.links]
+    pairs = [(text[slice(*link.source)], translation.text[slice(*link.target)]) for link in links]
+    assert pairs == [("One", "ONE"), (".", "."), ("Two", "TWO"), ("&amp;", "&amp;"), ("three", "THREE")]
+
+
+@pytest.mark.parametrize(("term", "expected"), [(Term("dog", "Hund"), "THE Hund RUNS"), (Term("dog"), "THE dog RUNS")])
+def test_terms_become_what_they_have_to(term: Term, expected: str):
+    translation = translated("The dog runs", str.upper, can_score=True, glossary=Glossary([term]))
+
+    assert translation.text == expected
+    assert [(use.term, use.is_honoured) for use in translation.terms] == [(term, True)]
+
+
+def test_loop_is_tried_again_without_repetitions():
+    asked: list[str] = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return "so " * 30 if len(asked) == 1 else "ES WAR SO"
+
+    translation = translated("It was so", model)
+
+    assert (translation.text, translation.retries, translation.warnings) == ("ES WAR SO", 1, ())
+
+
+def test_capitals_are_translated_as_a_sentence_and_raised_again():
+    translation = translated("THE CATS SLEEP", lambda text: f"{text} ja")
+
+    assert translation.text == "THE CATS SLEEP JA"
+
+
+def test_overlong_capitals_are_raised_again_as_well():
+    asked = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return text
+
+    translation = translated("THE CATS SLEEP, THE DOGS DO NOT", model, max_tokens=20)
+
+    assert [text.islower() for text in asked] == [False, True]  # of the first piece the first word has a capital
+    assert translation.text == "THE CATS SLEEP, THE DOGS DO NOT"
+
+
+def test_what_happens_to_language_in_a_tag_is_told_and_counted():
+    text = 'Look at <a title="a small dog">it</a> now'
+
+    plain = translated("Look at <a>it</a> now", text_format=TextFormat.HTML)
+    translation = translated(
+        text, lambda part: "" if part == "a small dog" else part.upper(), text_format=TextFormat.HTML
+    )
+    broken = translated(text, lambda part: "BROKEN" if part == "a small dog" else part, text_format=TextFormat.HTML)
+
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.EMPTY]
+    assert translation.source_tokens > plain.source_tokens
+    assert isinstance(broken.error, InternalError)
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ('<p>12 <a title="a cat">34</a> 56</p>', '<p>12 <a title="A CAT">34</a> 56</p>'),
+        ('<p>5 <b title="a">7</b> <i>8</i><img alt="b"> 9</p>', '<p>5 <b title="A">7</b> <i>8</i><img alt="B"> 9</p>'),
+    ],
+)
+def test_language_in_tags_is_translated_though_there_is_none_beside_them(html: str, expected: str):
+    assert translated(html, text_format=TextFormat.HTML).text == expected
+
+
+def without_last_digits(text: str) -> str:
+    return re.sub(r"\d\b", "", text.swapcase())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("About 12,345 cats", "aBOUT 12.345 CATS"),
+        ("He sold 2.5 and 17 cars", "hE SOLD 2,5 AND 17 CARS"),
+        ("It is at 5:30 pm", "iT IS AT 17:30"),
+        ("It is at 5:30 p.m.", "iT IS AT 17:30."),
+        ("It ends on 31 Dec.", "iT ENDS ON 31. Dezember."),
+        ("On May 3rd, 2024 it ends", "oN 3. Mai 2024 IT ENDS"),
+        ("The cats -- 12,345 of them -- left", "tHE CATS -- 12.345 OF THEM -- LEFT"),
+        ("<b>1,200</b> cats and 77 dogs", "<b>1.200</b> CATS AND 77 DOGS"),
+    ],
+)
+def test_numbers_that_the_model_changes_come_back_as_the_target_language_writes_them(text, expected):
+    text_format = TextFormat.HTML if "<" in text else TextFormat.PLAIN
+
+    translation = translated(text, without_last_digits, text_format=text_format, can_score=True)
+
+    assert (translation.text, translation.warnings, translation.retries) == (expected, (), 1)
+
+
+def test_a_segment_that_is_a_date_is_written_without_the_model_if_that_gets_it_wrong():
+    asked = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return "31, 2024"
+
+    assert translated("Dec 31, 2024", model).text == "31. Dezember 2024"
+    assert "31. Dezember 2024" not in asked
+
+
+def test_numbers_that_stay_wrong_are_a_warning():
+    translation = translated("About 12,345 cats", lambda text: "Etwa 5 Katzen")
+
+    assert translation.text == "Etwa 5 Katzen"
+    assert [warning.kind for warning in translation.warnings] == [WarningKind.NUMBERS]
+
+
+def test_a_sentence_whose_numbers_are_right_is_translated_once():
+    asked = []
+
+    def model(text: str) -> str:
+        asked.append(text)
+        return "Um 17 Uhr 1.200 Katzen"
+
+    translation = translated("At 5 pm 1,200 cats", model)
+
+    assert (translation.text, len(asked)) == ("Um 17 Uhr 1.200 Katzen", 1)
+
+
+def test_numbers_in_terms_and_in_spans_are_no_difference():
+    glossary = Glossary([Term("Model 3", "Modell Drei")])
+
+    translation = translated("Our Model 3 costs {0} or $1,299", str, can_score=True, glossary=glossary)
+
+    assert WarningKind.NUMBERS not in {warning.kind for warning in translation.warnings}
+
+
+@pytest.mark.parametrize("text", ["the", "a  b\nc", "Say <b>so</b> &amp; go", "Write to {name} now"])
+@pytest.mark.parametrize("nothing", ["", "  ", "...", " - "])
+@pytest.mark.parametrize("segmentation", Segmentation)
+def test_where_the_model_says_nothing_the_source_stands_with_a_warning(text, nothing, segmentation):
+    text_format = TextFormat.HTML if "<" in text else TextFormat.PLAIN
+
+    translation = translated(text, lambda _: nothing, text_format=text_format, segmentation=segmentation)
+
+    assert translation.text == text
+    assert {warning.kind for warning in translation.warnings} <= {WarningKind.EMPTY, WarningKind.NOT_TRANSLATED}
+    assert translation.warnings
+
+
+def test_where_one_stand_in_gives_nothing_but_the_span_another_is_tried():
+    translation = translated("Loading %d now", lambda text: "XA" if "XA" in text else text.lower())
+
+    assert (translation.text, translation.warnings) == ("Loading %d now", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "expected"),
+    [
+        ("Save as...", "Speichern als", "Speichern als..."),
+        ("Buy {it}!!!", "kauf XA.", "Kauf {it}!!!"),
+        ("He said so--", "Er sagte es -", "Er sagte es--"),
+    ],
+)
+def test_runs_of_punctuation_come_back_as_they_were(text, said, expected):
+    assert translated(text, lambda _: said).text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_untranslated"),
+    [
+        ("{n, plural, one {# cat} other {# cats}}", True),
+        ("You have {n, plural, =0 {no cats} other {{n} cats}} here", True),
+        ("{who, select, female {sie} other {{name}}} is here", True),
+        ("{n, plural, one {1} other {#}} is here", False),
+        ("{n, number, integer} of {total} is here", False),
+    ],
+)
+def test_an_icu_message_with_words_in_its_branches_has_a_warning(text, is_untranslated):
+    translation = translated(text, str.upper)
+
+    kinds = [warning.kind for warning in translation.warnings]
+    assert kinds == [WarningKind.NOT_TRANSLATED] * is_untranslated
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<b>red house</b><i>690 pixels</i>", "<b>RED HOUSE</b><i>690 PIXELS</i>"),
+        ("<span>Price</span><span>Size</span>", "<span>PRICE</span><span>SIZE</span>"),
+        ("<a><b>der Hafen</b></a><a>Mehr</a>", "<a><b>DER HAFEN</b></a><a>MEHR</a>"),
+    ],
+)
+def test_elements_side_by_side_whose_words_are_apart_are_segments(html, expected):
+    found = translated(html, text_format=TextFormat.HTML)
+
+    assert found.text == expected
+    assert len(found.segments) == 2
+
+
+@pytest.mark.parametrize("html", ["the <b>d</b><i>o</i><u>g</u> is", "<b>XY</b><i>12</i> is", "<b>a</b> <i>B</i> is"])
+def test_elements_inside_a_word_are_one_segment(html):
+    assert len(translated(html, text_format=TextFormat.HTML).segments) == 1
