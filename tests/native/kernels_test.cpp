@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu.h"
+#include "kernels.h"
 
 using namespace dragoman;
 
@@ -82,12 +82,21 @@ struct Product {
         row_floats(random.numbers(static_cast<size_t>(num_rows) * num_inputs)),
         row_scales(random.numbers(num_rows)),
         row_integers(static_cast<size_t>(num_rows) * num_inputs) {
-    for (uint8_t& value : row_integers) value = static_cast<uint8_t>(random.integer(1, 2 * kernels.levels + 1));
+    const int most = 2 * kernels.levels + 1, most_of = random.integer(0, 3);  // rows of the greatest integers alone, too
+    for (uint8_t& value : row_integers) value = static_cast<uint8_t>(most_of ? random.integer(0, most) : most);
     for (int n = 0; n < num_outputs; n++) {
+      int positive[2] = {}, negative[2] = {};  // what the sums of 16 bits may still take
       for (int k = 0; k < num_inputs; k++) {
         const size_t panel = static_cast<size_t>(n / kPanel) * kPanel * num_inputs;
         if (is_integer) {
-          const int most = kernels.weight_levels, value = random.integer(0, 9) ? random.integer(-most, most) : most;
+          const int pair = k / 2 % 2;
+          if (k % (4 * kSummedDots) == 0) {
+            for (int& room : positive) room = kernels.most_weight_sum;
+            for (int& room : negative) room = kernels.most_weight_sum;
+          }
+          int value = random.integer(0, 9) ? random.integer(-127, 127) : 127;
+          value = value > positive[pair] ? positive[pair] : value < -negative[pair] ? -negative[pair] : value;
+          (value > 0 ? positive : negative)[pair] -= abs(value);
           integers.data[panel + static_cast<size_t>(k / 4) * 4 * kPanel + n % kPanel * 4 + k % 4] =
               static_cast<int8_t>(value);
           sums[n] += value;
@@ -103,7 +112,8 @@ struct Product {
               scales.data(),
               sums.data(),
               bias.data()};
-    rows = {is_integer ? nullptr : row_floats.data(), row_integers.data(), row_scales.data(), kernels.levels + 1};
+    const int zero = random.integer(0, 1) ? kernels.levels + 1 : 0;
+    rows = {is_integer ? nullptr : row_floats.data(), row_integers.data(), row_scales.data(), zero};
   }
 
   Aligned<int8_t> integers;
@@ -201,23 +211,28 @@ void check_rows(const Kernels& kernels, Random& random) {
     plain_kernels.recur(inputs.data(), given_parent, width, wanted_cell.data(), wanted.data());
     require(are_close(cell, wanted_cell, 1e-5f) && are_close(found, wanted, 1e-5f), kernels.name, "recurrent unit");
 
-    std::vector<uint8_t> levels(width);
-    const float scale = kernels.quantize(values.data(), width, levels.data());
-    float largest = 0.0f;
-    for (const float value : values) largest = fmaxf(largest, fabsf(value));
-    require(are_close(scale, largest / kernels.levels, 1e-6f), kernels.name, "scale");
-    for (int i = 0; i < width; i++) {
-      const float error = fabsf((levels[i] - (kernels.levels + 1)) * scale - values[i]);
-      require(error <= 0.501f * scale, kernels.name, "quantising");
-    }
-    std::vector<float> nothing(width);
-    kernels.quantize(nothing.data(), width, levels.data());
-    for (const uint8_t level : levels) require(level == kernels.levels + 1, kernels.name, "quantising zeros");
-    for (const float bad : {NAN, INFINITY, -INFINITY}) {
-      std::vector<float> poisoned = values;
-      poisoned[random.integer(0, width - 1)] = bad;
-      require(isnan(kernels.quantize(poisoned.data(), width, levels.data())), kernels.name,
-              "scale of what is not finite");
+    for (const bool is_positive : {false, true}) {
+      std::vector<float> given = values;
+      for (float& value : given) value = is_positive ? fabsf(value) : value;
+      float largest = 0.0f;
+      for (const float value : given) largest = fmaxf(largest, fabsf(value));
+      const int zero = is_positive ? 0 : kernels.levels + 1, num_levels = 2 * kernels.levels + 1 - zero;
+      std::vector<uint8_t> levels(width);
+      const float scale = kernels.quantize(given.data(), width, is_positive, levels.data());
+      require(are_close(scale, largest / num_levels, 1e-6f), kernels.name, "scale");
+      for (int i = 0; i < width; i++) {
+        const float error = fabsf((levels[i] - zero) * scale - given[i]);
+        require(error <= 0.501f * scale, kernels.name, "quantising");
+      }
+      std::vector<float> nothing(width);
+      kernels.quantize(nothing.data(), width, is_positive, levels.data());
+      for (const uint8_t level : levels) require(level == zero, kernels.name, "quantising zeros");
+      for (const float bad : {NAN, INFINITY, -INFINITY}) {
+        std::vector<float> poisoned = given;
+        poisoned[random.integer(0, width - 1)] = bad;
+        require(isnan(kernels.quantize(poisoned.data(), width, is_positive, levels.data())), kernels.name,
+                "scale of what is not finite");
+      }
     }
 
     const int num_tokens = random.integer(1, 9), token = random.integer(0, num_tokens - 1);

@@ -44,9 +44,9 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
 
 
-def packed(bundle: Bundle, precision: str = "int8", weight_levels: int = 63) -> bytes:
+def packed(bundle: Bundle, precision: str = "int8", most_sum: int = 258) -> bytes:
     out = BytesIO()
-    pack.write_packed(bundle, precision, out, weight_levels)
+    pack.write_packed(bundle, precision, out, most_sum)
     return out.getvalue()
 
 

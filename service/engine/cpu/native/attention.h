@@ -11,9 +11,9 @@ namespace {
 
 inline int padded(int number) { return (number + kPanel - 1) / kPanel * kPanel; }
 
-// weights [n rounded up to 16], the first n of them set -> exponentials; returns one over their sum.
+// weights [n rounded up to 16], the first n of them set -> their softmax
 template <class Isa>
-inline float soften(float* weights, int count) {
+inline void soften(float* weights, int count) {
   using Floats = typename Isa::Floats;
   for (int t = count; t < padded(count); t++) weights[t] = -INFINITY;
   Floats greatest = Isa::load(weights);
@@ -25,7 +25,8 @@ inline float soften(float* weights, int count) {
     Isa::store(weights + t, x);
     sum = Isa::add(sum, x);
   }
-  return 1.0f / Isa::sum(sum);
+  const Floats share = Isa::spread(1.0f / Isa::sum(sum));
+  for (int t = 0; t < count; t += Isa::width) Isa::store(weights + t, Isa::mul(Isa::load(weights + t), share));
 }
 
 // Products of one head's query with the keys of eight columns, from t on; those behind the last repeat it.
@@ -37,9 +38,7 @@ inline void score_eight(const ColumnAttention& own, const T* keys, size_t stride
   const T* key[8];
 #pragma GCC unroll 8
   for (int j = 0; j < 8; j++) key[j] = keys + own.columns[t + j < last ? t + j : last] * stride + head * own.head_width;
-  Floats sums[8];
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; j++) sums[j] = Isa::spread(0.0f);
+  Floats sums[8] = {};
   for (int i = 0; i < own.head_width; i += Isa::width) {
     const Floats q = Isa::load(query + i);
 #pragma GCC unroll 8
@@ -48,80 +47,64 @@ inline void score_eight(const ColumnAttention& own, const T* keys, size_t stride
   Isa::store_sums(sums, weights + t);
 }
 
-// The weighted sum of values, for eight vectors from `first` on, PER_HEAD of which belong to one head.
+// The weighted sum of values for VECTORS vectors from `first` on, of which each PER_HEAD belong to one head.
 template <class Isa, class T, int PER_HEAD, int VECTORS>
-inline void mix_columns(const ColumnAttention& own, const T* values, size_t stride, const float* shares, int first) {
+inline void mix_vectors(const ColumnAttention& own, const T* values, size_t stride, int first) {
   using Floats = typename Isa::Floats;
-  constexpr int num_heads = VECTORS / PER_HEAD;
-  const int num_padded = padded(own.num_columns), head = first / own.head_width;
-  Floats sums[VECTORS];
+  constexpr int num_parts = VECTORS / PER_HEAD;
+  const float* weights[num_parts];
 #pragma GCC unroll 8
-  for (int i = 0; i < VECTORS; i++) sums[i] = Isa::spread(0.0f);
+  for (int p = 0; p < num_parts; p++) {
+    weights[p] = own.weights + (first + p * PER_HEAD * Isa::width) / own.head_width * padded(own.num_columns);
+  }
+  Floats sums[VECTORS] = {};
   for (int t = 0; t < own.num_columns; t++) {
     const T* value = values + own.columns[t] * stride + first;
 #pragma GCC unroll 8
-    for (int h = 0; h < num_heads; h++) {
-      const Floats weight = Isa::spread(own.weights[(head + h) * num_padded + t]);
+    for (int p = 0; p < num_parts; p++) {
+      const Floats weight = Isa::spread(weights[p][t]);
 #pragma GCC unroll 8
-      for (int j = 0; j < PER_HEAD; j++) {
-        const int i = h * PER_HEAD + j;
+      for (int i = p * PER_HEAD; i < (p + 1) * PER_HEAD; i++) {
         sums[i] = Isa::fma(weight, Isa::load(value + i * Isa::width), sums[i]);
       }
     }
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < VECTORS; i++) {
-    Isa::store(own.out + first + i * Isa::width, Isa::mul(sums[i], Isa::spread(shares[i / PER_HEAD])));
-  }
+  for (int i = 0; i < VECTORS; i++) Isa::store(own.out + first + i * Isa::width, sums[i]);
+}
+
+// The weighted sum of values for all heads, each of which has a multiple of PER_HEAD vectors.
+template <class Isa, class T, int PER_HEAD>
+void mix_heads(const ColumnAttention& own, const T* values, size_t stride) {
+  const int width = own.num_heads * own.head_width;
+  int i = 0;
+  for (; i + 8 * Isa::width <= width; i += 8 * Isa::width) mix_vectors<Isa, T, PER_HEAD, 8>(own, values, stride, i);
+  for (; i < width; i += PER_HEAD * Isa::width) mix_vectors<Isa, T, PER_HEAD, PER_HEAD>(own, values, stride, i);
 }
 
 template <class Isa, class T>
 void attend_columns(const ColumnAttention& own) {
-  constexpr int most_heads = 8;  // that are mixed together
   const int width = own.num_heads * own.head_width, num_padded = padded(own.num_columns);
   const size_t stride = 2 * static_cast<size_t>(width);
   const T* keys = static_cast<const T*>(own.cache);
-  const T* values = keys + width;
   for (int t = 0; t < own.num_columns; t += 8) {
     for (int head = 0; head < own.num_heads; head++) {
       score_eight<Isa, T>(own, keys, stride, head, t, own.weights + head * num_padded);
     }
   }
-  const int vectors = own.head_width / Isa::width;
-  float shares[most_heads];
-  const int together = vectors < most_heads ? most_heads / vectors : 1;
-  for (int first = 0; first < own.num_heads; first += together) {
-    const int end = first + together < own.num_heads ? first + together : own.num_heads;
-    for (int head = first; head < end; head++) {
-      float* weights = own.weights + head * num_padded;
-      for (int t = 0; t < own.num_columns; t++) {
-        weights[t] = weights[t] * own.scale + (own.bias ? own.bias[head * own.num_columns + t] : 0.0f);
-      }
-      shares[head - first] = soften<Isa>(weights, own.num_columns);
+  for (int head = 0; head < own.num_heads; head++) {
+    float* weights = own.weights + head * num_padded;
+    for (int t = 0; t < own.num_columns; t++) {
+      weights[t] = weights[t] * own.scale + (own.bias ? own.bias[head * own.num_columns + t] : 0.0f);
     }
-    const int begin = first * own.head_width;
-    if (end - first < together) {
-      for (int i = begin; i < width; i += Isa::width) {
-        mix_columns<Isa, T, 1, 1>(own, values, stride, shares + i / own.head_width - first, i);
-      }
-    } else if (vectors == 1) {
-      mix_columns<Isa, T, 1, 8>(own, values, stride, shares, begin);
-    } else if (vectors == 2) {
-      mix_columns<Isa, T, 2, 8>(own, values, stride, shares, begin);
-    } else if (vectors == 4) {
-      mix_columns<Isa, T, 4, 8>(own, values, stride, shares, begin);
-    } else {
-      for (int i = begin; i < end * own.head_width;) {
-        const bool has_eight = i % own.head_width + 8 * Isa::width <= own.head_width;
-        if (has_eight) {
-          mix_columns<Isa, T, 8, 8>(own, values, stride, shares + (i / own.head_width - first), i);
-        } else {
-          mix_columns<Isa, T, 1, 1>(own, values, stride, shares + (i / own.head_width - first), i);
-        }
-        i += has_eight ? 8 * Isa::width : Isa::width;
-      }
-    }
+    soften<Isa>(weights, own.num_columns);
   }
+  const int vectors = own.head_width / Isa::width;
+  const auto mix = vectors % 8 == 0   ? mix_heads<Isa, T, 8>
+                   : vectors % 4 == 0 ? mix_heads<Isa, T, 4>
+                   : vectors % 2 == 0 ? mix_heads<Isa, T, 2>
+                                      : mix_heads<Isa, T, 1>;
+  mix(own, keys + width, stride);
 }
 
 // Scaled products of ROWS queries with VECTORS vectors of keys of one head: weights [ROWS, stride].
@@ -129,12 +112,7 @@ template <class Isa, class T, int ROWS, int VECTORS>
 inline void score_rows(const SharedAttention& shared, const float* queries, const T* keys, size_t stride,
                        float* weights) {
   using Floats = typename Isa::Floats;
-  Floats sums[ROWS][VECTORS];
-#pragma GCC unroll 4
-  for (int r = 0; r < ROWS; r++) {
-#pragma GCC unroll 2
-    for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::spread(0.0f);
-  }
+  Floats sums[ROWS][VECTORS] = {};
   for (int i = 0; i < shared.head_width; i++) {
     Floats key[VECTORS];
 #pragma GCC unroll 2
@@ -157,14 +135,9 @@ inline void score_rows(const SharedAttention& shared, const float* queries, cons
 
 // The weighted sums of values for ROWS queries and VECTORS vectors of one head.
 template <class Isa, class T, int ROWS, int VECTORS>
-inline void mix_rows(const SharedAttention& shared, const T* values, size_t stride, const float* shares, float* out) {
+inline void mix_rows(const SharedAttention& shared, const T* values, size_t stride, float* out) {
   using Floats = typename Isa::Floats;
-  Floats sums[ROWS][VECTORS];
-#pragma GCC unroll 4
-  for (int r = 0; r < ROWS; r++) {
-#pragma GCC unroll 2
-    for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::spread(0.0f);
-  }
+  Floats sums[ROWS][VECTORS] = {};
   for (int s = 0; s < shared.num_columns; s++) {
     Floats value[VECTORS];
 #pragma GCC unroll 2
@@ -179,9 +152,7 @@ inline void mix_rows(const SharedAttention& shared, const T* values, size_t stri
 #pragma GCC unroll 4
   for (int r = 0; r < ROWS; r++) {
 #pragma GCC unroll 2
-    for (int j = 0; j < VECTORS; j++) {
-      Isa::store(out + r * shared.out_stride + j * Isa::width, Isa::mul(sums[r][j], Isa::spread(shares[r])));
-    }
+    for (int j = 0; j < VECTORS; j++) Isa::store(out + r * shared.out_stride + j * Isa::width, sums[r][j]);
   }
 }
 
@@ -200,38 +171,34 @@ void attend_rows(const SharedAttention& shared, int first) {
     }
     for (; s < stride; s += Isa::width)
       score_rows<Isa, T, ROWS, 1>(shared, queries, keys + s, stride, shared.weights + s);
-    float shares[ROWS];
     for (int r = 0; r < ROWS; r++) {
       float* weights = shared.weights + r * stride;
       const size_t row = static_cast<size_t>(head) * shared.num_queries + first + r;
       for (int t = 0; shared.bias && t < num_columns; t++) weights[t] += shared.bias[row * stride + t];
-      shares[r] = soften<Isa>(weights, num_columns);
-      for (int t = 0; shared.shown && t < num_columns; t++)
-        shared.shown[row * num_columns + t] = weights[t] * shares[r];
+      soften<Isa>(weights, num_columns);
+      if (shared.shown) memcpy(shared.shown + row * num_columns, weights, num_columns * sizeof(float));
     }
     const T* values = static_cast<const T*>(shared.values) + begin;
     float* out = shared.out + first * shared.out_stride + begin;
     int i = 0;
     for (; i + 2 * Isa::width <= shared.head_width; i += 2 * Isa::width) {
-      mix_rows<Isa, T, ROWS, 2>(shared, values + i, stride, shares, out + i);
+      mix_rows<Isa, T, ROWS, 2>(shared, values + i, stride, out + i);
     }
     for (; i < shared.head_width; i += Isa::width)
-      mix_rows<Isa, T, ROWS, 1>(shared, values + i, stride, shares, out + i);
+      mix_rows<Isa, T, ROWS, 1>(shared, values + i, stride, out + i);
   }
+}
+
+// The queries from `first` on, ROWS at a time, then the rest.
+template <class Isa, class T, int ROWS>
+void attend_from(const SharedAttention& shared, int first) {
+  for (; first + ROWS <= shared.num_queries; first += ROWS) attend_rows<Isa, T, ROWS>(shared, first);
+  if constexpr (ROWS > 1) attend_from<Isa, T, ROWS - 1>(shared, first);
 }
 
 template <class Isa, class T>
 void attend_shared(const SharedAttention& shared) {
-  int row = 0;
-  for (; row + 4 <= shared.num_queries; row += 4) attend_rows<Isa, T, 4>(shared, row);
-  switch (shared.num_queries - row) {
-    case 3:
-      return attend_rows<Isa, T, 3>(shared, row);
-    case 2:
-      return attend_rows<Isa, T, 2>(shared, row);
-    case 1:
-      return attend_rows<Isa, T, 1>(shared, row);
-  }
+  attend_from<Isa, T, 4>(shared, 0);
 }
 
 template <class Isa, class T>

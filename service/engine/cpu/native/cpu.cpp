@@ -1,10 +1,8 @@
-#include "cpu.h"
+// Which instruction sets this CPU has, and which of them its system lets programs use.
+#include "kernels.h"
 
-#include <string.h>
-
-#if defined(__x86_64__)
 #include <cpuid.h>
-#endif
+#include <string.h>
 
 namespace dragoman {
 namespace {
@@ -12,8 +10,6 @@ namespace {
 struct CpuFeatures {
   bool avx2, avxvnni, avx512vnni;
 };
-
-#if defined(__x86_64__)
 
 // Bits of CPUID (Intel's manual, volume 2A) and of XCR0 (volume 1, chapter 13).
 constexpr uint32_t kFma = 1u << 12, kOsxsave = 1u << 27, kAvx = 1u << 28, kF16c = 1u << 29;           // 1, ECX
@@ -42,12 +38,6 @@ CpuFeatures detect() {
   return found;
 }
 
-#else
-
-CpuFeatures detect() { return {}; }
-
-#endif
-
 }  // namespace
 
 const Kernels* find_kernels(const char* name) {
@@ -56,11 +46,9 @@ const Kernels* find_kernels(const char* name) {
     bool can_run;
     const Kernels* kernels;
   } best_first[] = {
-#if defined(__x86_64__)
       {cpu.avx512vnni, &avx512vnni_kernels},
       {cpu.avxvnni, &avxvnni_kernels},
       {cpu.avx2, &avx2_kernels},
-#endif
       {true, &plain_kernels},
   };
   for (const auto& set : best_first) {

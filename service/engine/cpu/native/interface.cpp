@@ -2,9 +2,9 @@
 //
 // Each returns 0, 1 where there is too little memory, or 2 for arguments that are wrong.  Calls that use one model take
 // turns: its scratch belongs to the call that runs.
+#include <algorithm>
 #include <new>
 
-#include "cpu.h"
 #include "search_state.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -13,14 +13,11 @@ using namespace dragoman;
 
 namespace {
 
-constexpr int32_t kInterface = 2;
+constexpr int32_t kInterface = 3;
 constexpr int32_t kMostSources = 1 << 20;  // in a call
 
 bool are_within(const int32_t* ids, int64_t count, int32_t end) {
-  for (int64_t i = 0; i < count; i++) {
-    if (ids[i] < 0 || ids[i] >= end) return false;
-  }
-  return true;
+  return std::all_of(ids, ids + count, [end](int32_t id) { return id >= 0 && id < end; });
 }
 
 // Whether starts [count + 1] cut something into parts of 1 to `longest`.
@@ -57,10 +54,10 @@ EXPORTED const char* dg_instruction_set(const char* name) {
   return kernels ? kernels->name : "";
 }
 
-// The largest magnitude of a weight that the products of an instruction set take, or 0 if this machine cannot run it.
-EXPORTED int32_t dg_weight_levels(const char* name) {
+// `Kernels::most_weight_sum` of an instruction set, or 0 if this machine cannot run it.
+EXPORTED int32_t dg_most_weight_sum(const char* name) {
   const Kernels* kernels = name ? find_kernels(name) : nullptr;
-  return kernels ? kernels->weight_levels : 0;
+  return kernels ? kernels->most_weight_sum : 0;
 }
 
 // Opens a packed model of `num_bytes`, which has to stay where it is, aligned to 64 bytes.
@@ -71,7 +68,7 @@ EXPORTED int32_t dg_open(const uint8_t* packed, uint64_t num_bytes, const char* 
   Model* model = new (std::nothrow) Model();
   if (!model) return kNoMemory;
   bool has_memory;
-  if (!read_model(packed, num_bytes, *model, has_memory) || model->header.weight_levels > kernels->weight_levels) {
+  if (!read_model(packed, num_bytes, *model, has_memory) || model->header.most_weight_sum > kernels->most_weight_sum) {
     delete model;
     return has_memory ? kWrongArgument : kNoMemory;
   }

@@ -1,5 +1,5 @@
-// AVX2 with FMA and F16C: 8 floats a vector.  Products of bytes are summed in 16 bits here, which saturate.  Activations
-// and weights have 7 bits, so that four products fit: 4 * 127 * 63 = 32,004.
+// AVX2 with FMA and F16C: 8 floats a vector.  Products of bytes are summed in 16 bits here, which saturate: activations
+// have 7 bits, and weights are packed so that no sum can reach that (`Kernels::most_weight_sum`).
 #pragma once
 
 #include <immintrin.h>
@@ -12,10 +12,10 @@ namespace {
 
 struct Avx2 {
   static constexpr int width = 8;
-  static constexpr int levels = 63, weight_levels = 63;
-  static constexpr int fours = 2;  // of inputs that one dot product takes
+  static constexpr int levels = 63;
+  static constexpr int most_dots = kSummedDots;  // that are summed in 16 bits
   // Tiles whose sums fill the 16 registers and leave room for inputs and weights.
-  static constexpr int integer_rows = 4, float_rows = 6;
+  static constexpr int integer_rows = 6, float_rows = 6;
   static constexpr int wide_rows = 2;  // so few rows take twice the vectors
 
   using Floats = __m256;
@@ -76,13 +76,13 @@ struct Avx2 {
     half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
   }
-  // 16 values times a factor, rounded, plus zero, from 0 to 255
-  static void store_levels(const float* values, Floats factor, int zero, uint8_t* out) {
-    const Integers first = _mm256_cvtps_epi32(mul(load(values), factor));
-    const Integers second = _mm256_cvtps_epi32(mul(load(values + 8), factor));
+  // 16 values times a factor, plus something that makes them numbers of 8 bits, rounded, plus `middle`
+  static void store_levels(const float* values, Floats factor, Floats shift, int middle, uint8_t* out) {
+    const Integers first = _mm256_cvtps_epi32(fma(load(values), factor, shift));
+    const Integers second = _mm256_cvtps_epi32(fma(load(values + 8), factor, shift));
     const Integers words = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(zero)));
+    const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(middle)));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), shifted);
   }
 
@@ -95,14 +95,16 @@ struct Avx2 {
     memcpy(&four, p, 4);
     return _mm256_set1_epi32(four);
   }
-  // sums[i] + the products of twice four unsigned and four signed bytes.  The empty statement keeps GCC, which would read
-  // ahead otherwise, from moving sums to memory.
-  static Integers dot(Integers sums, const Integers* inputs, const Integers* weights) {
-    const Integers pairs = _mm256_add_epi16(_mm256_maddubs_epi16(inputs[0], weights[0]),
-                                            _mm256_maddubs_epi16(inputs[1], weights[1]));
-    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    asm("" : "+x"(sums));
+  // Sums of 16 bits, of pairs of products of unsigned and signed bytes.
+  static Integers first_dot(Integers x, Integers weights) { return _mm256_maddubs_epi16(x, weights); }
+  // An instruction and not its intrinsic: GCC would copy sums between registers, a fifth of all instructions.
+  static Integers dot(Integers sums, Integers x, Integers weights) {
+    const Integers products = _mm256_maddubs_epi16(x, weights);
+    asm("vpaddw %1, %0, %0" : "+x"(sums) : "x"(products));
     return sums;
+  }
+  static Integers add_words(Integers sums, Integers words) {
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
   }
   static Floats to_floats(Integers x) { return _mm256_cvtepi32_ps(x); }
 

@@ -11,8 +11,8 @@ namespace {
 
 struct Avx512Vnni {
   static constexpr int width = 16;
-  static constexpr int levels = 127, weight_levels = 127;
-  static constexpr int fours = 1;                               // of inputs that one dot product takes
+  static constexpr int levels = 127;
+  static constexpr int most_dots = 0;                       // that are summed in 16 bits: none, 32 are as fast
   static constexpr int integer_rows = 12, float_rows = 12;  // of 32 registers, 24 hold sums
   static constexpr int wide_rows = 4;                       // so few rows take twice the vectors
 
@@ -58,10 +58,10 @@ struct Avx512Vnni {
   }
   static Integers max(Integers a, Integers b) { return _mm512_max_epi32(a, b); }
   static int32_t greatest(Integers x) { return _mm512_reduce_max_epi32(x); }
-  // 16 values times a factor, rounded, plus zero, from 0 to 255
-  static void store_levels(const float* values, Floats factor, int zero, uint8_t* out) {
-    const __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(mul(load(values), factor)));
-    const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(zero)));
+  // 16 values times a factor, plus something that makes them numbers of 8 bits, rounded, plus `middle`
+  static void store_levels(const float* values, Floats factor, Floats shift, int middle, uint8_t* out) {
+    const __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(fma(load(values), factor, shift)));
+    const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(middle)));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), shifted);
   }
 
@@ -76,8 +76,8 @@ struct Avx512Vnni {
   }
   // sums[i] + the products of four unsigned and four signed bytes.  The empty statement keeps GCC, which would read
   // ahead otherwise, from moving sums to memory.
-  static Integers dot(Integers sums, const Integers* inputs, const Integers* weights) {
-    sums = _mm512_dpbusd_epi32(sums, *inputs, *weights);
+  static Integers dot(Integers sums, Integers x, Integers weights) {
+    sums = _mm512_dpbusd_epi32(sums, x, weights);
     asm("" : "+v"(sums));
     return sums;
   }

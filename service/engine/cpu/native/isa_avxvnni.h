@@ -7,12 +7,11 @@ namespace dragoman {
 namespace {
 
 struct AvxVnni : Avx2 {
-  static constexpr int levels = 127, weight_levels = 127;
-  static constexpr int fours = 1;
-  static constexpr int integer_rows = 6;
+  static constexpr int levels = 127;
+  static constexpr int most_dots = 0;
 
-  static Integers dot(Integers sums, const Integers* inputs, const Integers* weights) {
-    sums = _mm256_dpbusd_avx_epi32(sums, *inputs, *weights);
+  static Integers dot(Integers sums, Integers x, Integers weights) {
+    sums = _mm256_dpbusd_avx_epi32(sums, x, weights);
     asm("" : "+x"(sums));
     return sums;
   }

@@ -16,6 +16,8 @@ namespace dragoman {
 
 constexpr int kPanel = 16;  // outputs whose weights lie together, and the multiple of every width
 constexpr int kBlock = 64;  // outputs that are computed for all rows before the next ones: their weights stay in cache
+constexpr int kSummedDots = 8;  // dot products of four inputs, at most, whose sums have 16 bits in some sets
+constexpr int kAnyWeightSum = 2 * kSummedDots * INT8_MAX;
 
 enum class Activation : int32_t { kRelu = 0, kSwish = 1, kGelu = 2, kGeluTanh = 3 };
 
@@ -28,7 +30,7 @@ struct Half {
 struct Linear {
   int32_t num_inputs;      // K
   int32_t num_outputs;     // N
-  const int8_t* integers;  // [N / 16][K / 4][16][4], within `Kernels::weight_levels`; null: floats
+  const int8_t* integers;  // [N / 16][K / 4][16][4], within `Kernels::most_weight_sum`; null: floats
   const float* floats;     // [N / 16][K][16]; null: integers
   const float* scales;     // [N], with integers
   const int32_t* sums;     // [N]: of each output's integers
@@ -40,7 +42,7 @@ struct Rows {
   const float* floats;      // [M, K]; null: integers
   const uint8_t* integers;  // [M, K]
   const float* scales;      // [M]
-  int32_t zero;
+  int32_t zero;  // in the middle of the integers, or 0 where no value is negative
 };
 
 // (x - mean) / sqrt(variance + epsilon) * weight + bias; without a bias x / sqrt(mean square + epsilon) * weight.
@@ -116,16 +118,18 @@ struct CacheKernels {
 
 struct Kernels {
   const char* name;
-  int32_t levels;         // the largest magnitude of an activation as an integer; `Rows::zero` is one more
-  int32_t weight_levels;  // the largest magnitude of a weight of a product
+  int32_t levels;  // an activation is an integer from 0 to 2 * levels + 1, whose middle is levels + 1
+  // The most that weights of one sign may sum to among those whose products are summed in 16 bits: of each output, and
+  // of the inputs 4 * i + j and 4 * i + j + 1, where j is 0 or 2, for kSummedDots numbers i.
+  int32_t most_weight_sum;
 
-  // values [K] -> integers around levels + 1; returns the scale
-  float (*quantize)(const float* values, int width, uint8_t* out);
+  // values [K] -> integers around the middle, or from 0 on if none is negative; returns the scale
+  float (*quantize)(const float* values, int width, bool is_positive, uint8_t* out);
   void (*normalize)(const float* values, int width, const Norm&, float* out);
   // in place, and times factors [width] unless they are null
   void (*activate)(float* values, const float* factors, int width, Activation);
-  // One step of an SSRU: inputs [2, width] are x and what forgets.  cell = x + sigmoid(forget) * (parent's cell - x), of
-  // no parent (null) 0; adds relu(cell) to out.
+  // One step of an SSRU: inputs [2, width] are x and what forgets.  cell = x + sigmoid(forget) * (parent's cell - x),
+  // which is 0 of no parent (null); adds relu(cell) to out.
   void (*recur)(const float* inputs, const float* parent, int width, float* cell, float* out);
   // row `token` of the table plus position [D], unless that is null
   void (*embed)(const Table&, int32_t token, const float* position, int width, float* out);
@@ -137,7 +141,9 @@ struct Kernels {
   CacheKernels halves, floats;
 };
 
-// What this library has; those that the CPU at hand can run are found by `find_kernels`.
 extern const Kernels plain_kernels, avx2_kernels, avxvnni_kernels, avx512vnni_kernels;
+
+// The kernels of a set, or null if it is unknown or this machine cannot run it; an empty name means the best there is.
+const Kernels* find_kernels(const char* name);
 
 }  // namespace dragoman

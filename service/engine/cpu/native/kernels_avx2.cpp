@@ -1,8 +1,4 @@
 #include "isa_avx2.h"
 #include "vector_kernels.h"
 
-namespace dragoman {
-
-const Kernels avx2_kernels = kernels<Avx2>("avx2");
-
-}  // namespace dragoman
+const dragoman::Kernels dragoman::avx2_kernels = dragoman::kernels<dragoman::Avx2>("avx2");

@@ -1,8 +1,4 @@
 #include "isa_avx512vnni.h"
 #include "vector_kernels.h"
 
-namespace dragoman {
-
-const Kernels avx512vnni_kernels = kernels<Avx512Vnni>("avx512vnni");
-
-}  // namespace dragoman
+const dragoman::Kernels dragoman::avx512vnni_kernels = dragoman::kernels<dragoman::Avx512Vnni>("avx512vnni");

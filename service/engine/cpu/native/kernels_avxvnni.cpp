@@ -1,8 +1,4 @@
 #include "isa_avxvnni.h"
 #include "vector_kernels.h"
 
-namespace dragoman {
-
-const Kernels avxvnni_kernels = kernels<AvxVnni>("avxvnni");
-
-}  // namespace dragoman
+const dragoman::Kernels dragoman::avxvnni_kernels = dragoman::kernels<dragoman::AvxVnni>("avxvnni");

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <algorithm>
+
 namespace dragoman {
 namespace {
 
@@ -25,7 +27,8 @@ class Stack {
            model_.integers.reserve(num_rows * widest) && model_.scales.reserve(num_rows) &&
            model_.hidden.reserve(kInnerRows * inner * (header_.is_gated ? 2 : 1)) &&
            model_.hidden_integers.reserve(kInnerRows * inner) && model_.hidden_scales.reserve(kInnerRows) &&
-           reserve_bias(most_columns) && model_.weights.reserve(num_weights) && model_.keys.reserve(num_padded * attention_width_ * sizeof(float));
+           model_.weights.reserve(num_weights) && model_.keys.reserve(num_padded * attention_width_ * sizeof(float)) &&
+           (!header_.relative_distance || model_.bias.reserve(header_.num_heads * most_columns * num_padded));
   }
 
   float* states() { return model_.states.data(); }
@@ -42,7 +45,7 @@ class Stack {
         kernels_.normalize(value, width, *norm, normalized);
         value = normalized;
       }
-      if (linear.integers) model_.scales[row] = kernels_.quantize(value, width, model_.integers.data() + first);
+      if (linear.integers) model_.scales[row] = kernels_.quantize(value, width, false, model_.integers.data() + first);
     }
     if (!linear.integers) return {floats, nullptr, nullptr, 0};
     return {nullptr, model_.integers.data(), model_.scales.data(), kernels_.levels + 1};
@@ -67,8 +70,21 @@ class Stack {
     if (!header_.norms_first) normalize(norm, num_rows);
   }
 
-  // What self-attention adds for M queries from `first` on and N keys, by how far a key is before its query (Shaw et al.
-  // 2018, Raffel et al. 2020): [H, M, stride]; null where positions are added.
+  // Attention of rows from `first` on, whose queries [M, stride] lie in `wide`, to some columns; the caller says which.
+  SharedAttention attention_of(int first, int num_rows, size_t stride, int num_columns) {
+    SharedAttention attention = {};
+    attention.queries = model_.wide.data() + first * stride;
+    attention.query_stride = stride, attention.num_queries = num_rows, attention.num_columns = num_columns;
+    attention.num_heads = header_.num_heads, attention.head_width = header_.head_width;
+    attention.scale = header_.attention_scale;
+    attention.weights = model_.weights.data();
+    attention.out = model_.mixed.data() + static_cast<size_t>(first) * attention_width_;
+    attention.out_stride = attention_width_;
+    return attention;
+  }
+
+  // What self-attention adds for M queries from `first` on and N keys, by how far a key is before its query (Shaw et
+  // al. 2018, Raffel et al. 2020): [H, M, stride]; null where positions are added.
   const float* relative_bias(const float* table, int first, int num_queries, int num_keys, size_t stride) {
     const int farthest = header_.relative_distance;
     if (!farthest) return nullptr;
@@ -76,8 +92,7 @@ class Stack {
     for (int head = 0; head < header_.num_heads; head++, table += 2 * farthest + 1) {
       for (int query = first; query < first + num_queries; query++, out += stride) {
         for (int key = 0; key < num_keys; key++) {
-          const int distance = query - key;
-          out[key] = table[farthest + (distance < -farthest ? -farthest : distance > farthest ? farthest : distance)];
+          out[key] = table[farthest + std::clamp(query - key, -farthest, farthest)];
         }
       }
     }
@@ -130,6 +145,8 @@ class Stack {
 
   void feed_forward(const FeedForward& layer, int num_rows) {
     const int inner = header_.inner_width, stride = layer.inner.num_outputs;
+    const auto activation = static_cast<Activation>(header_.activation);
+    const bool is_positive = activation == Activation::kRelu && !header_.is_gated;
     float* hidden = model_.hidden.data();
     const Rows rows = enter(layer.inner, layer.norm, num_rows);
     for (int first = 0; first < num_rows; first += kInnerRows) {
@@ -137,41 +154,30 @@ class Stack {
       kernels_.product(layer.inner, behind(rows, first, width_), count, hidden, stride, false);
       for (int row = 0; row < count; row++) {
         float* values = hidden + static_cast<size_t>(row) * stride;  // of a gated network, [2, F]
-        const auto activation = static_cast<Activation>(header_.activation);
         kernels_.activate(values, header_.is_gated ? values + inner : nullptr, inner, activation);
         if (layer.outer.integers) {
           uint8_t* integers = model_.hidden_integers.data() + static_cast<size_t>(row) * inner;
-          model_.hidden_scales[row] = kernels_.quantize(values, inner, integers);
+          model_.hidden_scales[row] = kernels_.quantize(values, inner, is_positive, integers);
         } else if (stride != inner) {
           memmove(hidden + static_cast<size_t>(row) * inner, values, inner * sizeof(float));
         }
       }
-      const Rows hidden_rows = layer.outer.integers ? Rows{nullptr, model_.hidden_integers.data(),
-                                                           model_.hidden_scales.data(), kernels_.levels + 1}
-                                                    : Rows{hidden, nullptr, nullptr, 0};
+      Rows hidden_rows = {hidden, nullptr, nullptr, 0};
+      if (layer.outer.integers) {
+        const int zero = is_positive ? 0 : kernels_.levels + 1;
+        hidden_rows = {nullptr, model_.hidden_integers.data(), model_.hidden_scales.data(), zero};
+      }
       kernels_.product(layer.outer, hidden_rows, count, states() + static_cast<size_t>(first) * width_, width_, true);
     }
     if (!header_.norms_first) normalize(layer.norm, num_rows);
   }
 
  private:
-  // Of relative positions: for all queries of a sentence.
-  [[nodiscard]] bool reserve_bias(size_t most_columns) {
-    return !header_.relative_distance ||
-           model_.bias.reserve(header_.num_heads * most_columns * round_up(most_columns, kPanel));
-  }
-
   Model& model_;
   const Header& header_;
   const Kernels& kernels_;
   const int width_, attention_width_;
 };
-
-void fill_sizes(const Model& model, SharedAttention& attention) {
-  attention.num_heads = model.header.num_heads;
-  attention.head_width = model.header.head_width;
-  attention.scale = model.header.attention_scale;
-}
 
 }  // namespace
 
@@ -202,14 +208,15 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
     Source& source = *sources[b];
     if (!source.memory.reserve(source.layer_bytes() * header.num_decoder_layers)) return false;
     num_rows += source.num_columns;
-    longest = source.num_columns > longest ? source.num_columns : longest;
+    longest = std::max(longest, source.num_columns);
   }
   Stack stack(model);
   if (!stack.reserve(num_rows, longest)) return false;
   for (int b = 0, row = 0; b < num_sources; b++) {
     for (int s = 0; s < sources[b]->num_columns; s++, row++) {
       float* states = stack.states() + static_cast<size_t>(row) * width;
-      const float* position = model.source_positions ? model.source_positions + static_cast<size_t>(s) * width : nullptr;
+      const size_t first = static_cast<size_t>(s) * width;
+      const float* position = model.source_positions ? model.source_positions + first : nullptr;
       kernels.embed(model.source_table, ids[row], position, width, states);
     }
   }
@@ -220,23 +227,16 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
     const Rows rows = stack.enter(layer.query_key_value, layer.norm, num_rows);
     kernels.product(layer.query_key_value, rows, num_rows, model.wide.data(), stride, false);
     for (int b = 0, row = 0; b < num_sources; row += sources[b++]->num_columns) {
-      const float* queries = model.wide.data() + static_cast<size_t>(row) * stride;
-      const int num_columns = sources[b]->num_columns;
-      kernels.floats.transpose(queries + attention_width, stride, num_columns, attention_width, model.keys.data());
-      SharedAttention attention = {};
-      fill_sizes(model, attention);
-      attention.queries = queries, attention.query_stride = stride, attention.num_queries = num_columns;
-      attention.keys = model.keys.data(), attention.values = queries + 2 * attention_width;
-      attention.value_stride = stride, attention.num_columns = num_columns;
-      attention.bias =
-          stack.relative_bias(model.source_bias, 0, num_columns, num_columns, round_up(num_columns, kPanel));
-      attention.weights = model.weights.data();
-      attention.out = model.mixed.data() + static_cast<size_t>(row) * attention_width;
-      attention.out_stride = attention_width;
-      const size_t layer_weights = static_cast<size_t>(header.num_heads) * num_columns * num_columns;
-      attention.shown = shown ? shown + i * layer_weights : nullptr;
+      const int count = sources[b]->num_columns;
+      SharedAttention attention = stack.attention_of(row, count, stride, count);
+      const float *keys = attention.queries + attention_width, *values = keys + attention_width;
+      kernels.floats.transpose(keys, stride, count, attention_width, model.keys.data());
+      attention.keys = model.keys.data(), attention.values = values, attention.value_stride = stride;
+      attention.bias = stack.relative_bias(model.source_bias, 0, count, count, round_up(count, kPanel));
+      attention.shown = shown;
       kernels.floats.attend_shared(attention);
     }
+    if (shown) shown += static_cast<size_t>(header.num_heads) * num_rows * num_rows;
     stack.leave(layer.output, layer.norm, model.mixed.data(), num_rows);
     stack.feed_forward(layer.feed_forward, num_rows);
   }
@@ -267,9 +267,7 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
   const int width = header.width, attention_width = model.attention_width();
   int most_columns = 1;
   for (int row = 0; row < num_rows; row++) {
-    const int own = rows[row].num_columns, shared = rows[row].sentence->source->num_columns;
-    most_columns = own > most_columns ? own : most_columns;
-    most_columns = shared > most_columns ? shared : most_columns;
+    most_columns = std::max({most_columns, rows[row].num_columns, rows[row].sentence->source->num_columns});
   }
   Stack stack(model);
   if (!stack.reserve(num_rows, most_columns)) return false;
@@ -283,7 +281,6 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
 
   for (int i = 0; i < header.num_decoder_layers; i++) {
     const DecoderLayer& layer = model.decoder[i];
-    float *wide = model.wide.data(), *mixed = model.mixed.data();
     if (header.is_recurrent) {
       stack.recur(layer, i, rows, num_rows);
     } else {
@@ -291,24 +288,17 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
     }
 
     const Rows inputs = stack.enter(layer.cross_query, layer.cross_norm, num_rows);
-    kernels.product(layer.cross_query, inputs, num_rows, wide, attention_width, false);
+    kernels.product(layer.cross_query, inputs, num_rows, model.wide.data(), attention_width, false);
     for (int row = 0, count; row < num_rows; row += count) {
       Source& source = *rows[row].sentence->source;
       for (count = 1; row + count < num_rows && rows[row + count].sentence == rows[row].sentence;) count++;
-      SharedAttention attention = {};
-      fill_sizes(model, attention);
-      attention.queries = wide + static_cast<size_t>(row) * attention_width;
-      attention.query_stride = attention_width, attention.num_queries = count;
-      attention.keys = source.keys(i), attention.values = source.values(i);
-      attention.value_stride = attention_width, attention.num_columns = source.num_columns;
-      attention.weights = model.weights.data();
-      attention.out = mixed + static_cast<size_t>(row) * attention_width;
-      attention.out_stride = attention_width;
-      const size_t layer_weights = static_cast<size_t>(header.num_heads) * num_rows * source.num_columns;
-      attention.shown = shown ? shown + i * layer_weights : nullptr;
+      SharedAttention attention = stack.attention_of(row, count, attention_width, source.num_columns);
+      attention.keys = source.keys(i), attention.values = source.values(i), attention.value_stride = attention_width;
+      attention.shown = shown;
       model.cache->attend_shared(attention);
+      if (shown) shown += static_cast<size_t>(header.num_heads) * num_rows * source.num_columns;
     }
-    stack.leave(layer.cross_output, layer.cross_norm, mixed, num_rows);
+    stack.leave(layer.cross_output, layer.cross_norm, model.mixed.data(), num_rows);
     stack.feed_forward(layer.feed_forward, num_rows);
   }
   const Norm* norm = header.has_final_norm ? &model.decoder_norm : nullptr;

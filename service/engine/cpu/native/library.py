@@ -15,7 +15,7 @@ from service.engine.cpu.native.build import library_path
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_INTERFACE = 2  # what `dg_interface` says of the functions below
+_INTERFACE = 3  # what `dg_interface` says of the functions below
 _NO_MEMORY = 1
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 PACKED_NAME = "model.packed"  # in the directory that engines share
@@ -97,7 +97,7 @@ def load() -> ctypes.CDLL:
         function = getattr(library, name)
         function.argtypes, function.restype = (c_void_p,), None
     library.dg_instruction_set.argtypes, library.dg_instruction_set.restype = (c_char_p,), c_char_p
-    library.dg_weight_levels.argtypes, library.dg_weight_levels.restype = (c_char_p,), c_int32
+    library.dg_most_weight_sum.argtypes, library.dg_most_weight_sum.restype = (c_char_p,), c_int32
     if library.dg_interface() != _INTERFACE:
         raise LibraryError(f"{path} has other functions than this version of Dragoman")
     return library
@@ -109,10 +109,10 @@ def instruction_set(name: str = "") -> str:
     return found.decode()
 
 
-def weight_levels(name: str = "") -> int:
-    """Return the largest magnitude of an integer weight that an instruction set multiplies; empty: the best one's."""
-    levels: int = load().dg_weight_levels(name.encode())
-    return levels
+def most_weight_sum(name: str = "") -> int:
+    """Return `Kernels::most_weight_sum` of kernels.h for an instruction set; empty: the best one's."""
+    most: int = load().dg_most_weight_sum(name.encode())
+    return most
 
 
 def address(array: "npt.NDArray[Any]") -> int:

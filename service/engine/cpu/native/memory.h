@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -34,10 +35,8 @@ class Array {
   size_t capacity() const { return capacity_; }
 
   void swap(Array& other) {
-    T* data = data_;
-    const size_t capacity = capacity_;
-    data_ = other.data_, capacity_ = other.capacity_;
-    other.data_ = data, other.capacity_ = capacity;
+    std::swap(data_, other.data_);
+    std::swap(capacity_, other.capacity_);
   }
 
   // Makes room for `size` elements.  The first `kept` of those that there are stay; the others are lost.

@@ -7,7 +7,7 @@
 namespace dragoman {
 
 constexpr char kMagic[8] = {'D', 'R', 'A', 'G', 'O', 'M', 'A', 'N'};
-constexpr int32_t kFormat = 3;
+constexpr int32_t kFormat = 4;
 
 // Sizes and kinds, in the order in which `pack.py` writes them.  Booleans are 0 or 1.
 struct Header {
@@ -30,7 +30,7 @@ struct Header {
   int32_t activation;
   int32_t keeps_floats;  // keys and values are floats and not halves
   int32_t has_bans;
-  int32_t weight_levels;  // the largest magnitude of an integer in a product's weights
+  int32_t most_weight_sum;  // what the weights of products keep to, see `Kernels`
   float epsilon;
   int32_t num_tensors;
 };

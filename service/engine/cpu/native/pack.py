@@ -22,19 +22,20 @@ from model.config import Activation, Architecture, ModelConfig, NormPlacement
 from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
 from service.engine.cpu.native.choice import PANEL
-from service.engine.cpu.native.library import PACKED_NAME, weight_levels
+from service.engine.cpu.native.library import PACKED_NAME, most_weight_sum
 from service.engine.wire import EngineSpec
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
 
-_MAGIC, _FORMAT = b"DRAGOMAN", 3
+_MAGIC, _FORMAT = b"DRAGOMAN", 4
 _HEADER = struct.Struct("<8s 4i f 20i f i")  # `Header` of model.h
-_INT8 = 127  # the largest magnitude of a weight in a graph
+_SUMMED_DOTS = 8  # kSummedDots of kernels.h
 _ENTRY = struct.Struct("<2Q")  # offset and length of a tensor
 _ALIGNMENT = 64
 _BLOCK = 64  # logits come in multiples of it
+_PANELS = 32  # of 16 outputs that are fitted together: what is between stays in cache
 _ACTIVATIONS = (Activation.RELU, Activation.SWISH, Activation.GELU, Activation.GELU_TANH)  # `Activation` of kernels.h
 _TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 7: np.int64, 10: np.float16}  # TensorProto.DataType
 _NOTHING = np.zeros(0, np.float32)
@@ -45,21 +46,21 @@ def write_shared(spec: EngineSpec) -> None:
     assert spec.prepared_dir is not None
     bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
     with (spec.prepared_dir / PACKED_NAME).open("xb+") as out:
-        write_packed(bundle, spec.precision, out, weight_levels())
+        write_packed(bundle, spec.precision, out, most_weight_sum())
 
 
-def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, weight_levels: int) -> None:
+def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, most_sum: int) -> None:
     """Write the packed model into an empty file that can be read and written.
 
     Args:
-        weight_levels: the largest magnitude of an integer in a product's weights, at most 127; the graphs have 127.
+        most_sum: what the integers of products keep to, `Kernels::most_weight_sum` of kernels.h.
 
     Raises:
         BundleError: the graphs do not have the weights of the manifest's model.
         OSError: there is no room.
     """
     try:
-        packer = _Packer(bundle.manifest.config, _weights(bundle, bundle.variant(precision)), weight_levels)
+        packer = _Packer(bundle.manifest.config, _weights(bundle, bundle.variant(precision)), most_sum)
         packer.keeps_floats = not any(name.endswith(".int8") for name in packer.weights)
         packer.add_all()
     except KeyError as error:
@@ -109,9 +110,10 @@ class _Packer:
 
     config: ModelConfig
     weights: dict[str, Array]
-    weight_levels: int
+    most_sum: int
     keeps_floats: bool = False
-    tensors: list[tuple[int, Callable[[], Array]]] = field(default_factory=list)  # bytes, and how to make them
+    # Those that are made together: the bytes of each, and how to make them.
+    tensors: list[tuple[Sequence[int], Callable[[], Sequence[Array]]]] = field(default_factory=list)
 
     @property
     def head_width(self) -> int:
@@ -171,7 +173,7 @@ class _Packer:
 
     def add(self, array: Array) -> None:
         """Add a tensor as it is."""
-        self.tensors.append((array.nbytes, lambda: array))
+        self.tensors.append(([array.nbytes], lambda: [array]))
 
     def plain(self, name: str, shape: Sequence[int]) -> None:
         """Add floats of a graph."""
@@ -204,9 +206,8 @@ class _Packer:
             rows, scale = self.weights[f"{name}.weight"], self.weights.get(f"{name}.sqrt_d_model", np.float32(1.0))
             shape = rows.shape
             self.add(_NOTHING)
-            self.tensors.append(
-                (4 * num_tokens * width, lambda: rows[:num_tokens].astype(np.float32) * scale.reshape(()))
-            )
+            floats = [4 * num_tokens * width], lambda: [rows[:num_tokens].astype(np.float32) * scale.reshape(())]
+            self.tensors.append(floats)
             self.add(_NOTHING)
         if shape[0] < num_tokens or shape[1:] != (width,):
             raise ValueError(f"{name} has shape {shape}, {(num_tokens, width)} is needed")
@@ -256,16 +257,10 @@ class _Packer:
         """Add `Linear` of weights [I, O] whose sizes are multiples of 16."""
         size, num_outputs = weights.size, weights.shape[1]
         if scales is None:
-            self.add(_NOTHING)
-            self.tensors.append((4 * size, lambda: pack_floats(weights)))
-            self.add(_NOTHING)
-            self.add(_NOTHING)
+            self.tensors.append(([0, 4 * size, 0, 0], lambda: [_NOTHING, pack_floats(weights), _NOTHING, _NOTHING]))
         else:
-            levels = self.weight_levels
-            self.tensors.append((size, lambda: pack_integers(to_levels(weights, levels))))
-            self.add(_NOTHING)
-            self.add((scales * np.float32(_INT8 / levels)).astype(np.float32))
-            self.tensors.append((4 * num_outputs, lambda: to_levels(weights, levels).sum(axis=0, dtype=np.int32)))
+            lengths = [size, 0, 4 * num_outputs, 4 * num_outputs]
+            self.tensors.append((lengths, lambda: _integers(weights, scales, self.most_sum)))
         self.add(bias)
 
     def projection(self) -> None:
@@ -296,13 +291,18 @@ class _Packer:
             config.norm_placement is NormPlacement.PRE, config.embedding_norm,
             config.has_final_norm, config.separate_positions, config.shared_embeddings, config.rms_norm,
             config.gated, _ACTIVATIONS.index(config.activation), self.keeps_floats, config.suppressed_keep_mass,
-            self.weight_levels, config.norm_epsilon, len(self.tensors),
+            self.most_sum, config.norm_epsilon, len(self.lengths),
         )  # fmt: skip
+
+    @property
+    def lengths(self) -> list[int]:
+        """Bytes of each tensor."""
+        return [length for lengths, _ in self.tensors for length in lengths]
 
     def places(self) -> Iterator[tuple[int, int]]:
         """Yield where each tensor lies: offset and length."""
-        offset = _padded(_HEADER.size, _ALIGNMENT) + len(self.tensors) * _ENTRY.size
-        for length, _ in self.tensors:
+        offset = _padded(_HEADER.size, _ALIGNMENT) + len(self.lengths) * _ENTRY.size
+        for length in self.lengths:
             offset = _padded(offset, _ALIGNMENT)
             yield offset, length
             offset += length
@@ -311,25 +311,56 @@ class _Packer:
         header = self.header()
         out.write(header + b"\0" * (-len(header) % _ALIGNMENT))
         out.write(b"".join(_ENTRY.pack(*place) for place in self.places()))
-        for (offset, length), (_, make) in zip(self.places(), self.tensors, strict=True):
-            array = np.ascontiguousarray(make())
+        arrays = (array for _, make in self.tensors for array in make())
+        for (offset, length), array in zip(self.places(), arrays, strict=True):
             assert array.nbytes == length, "a tensor is not as large as was said"
             out.write(b"\0" * (offset - out.tell()))
-            out.write(array.data)
+            out.write(np.ascontiguousarray(array).data)
 
 
-def to_levels(weights: Array, levels: int) -> Array:
-    """Return int8 weights from -127 to 127 as integers of fewer levels."""
-    if levels == _INT8:
-        return weights
-    return np.rint(weights * np.float32(levels / _INT8)).astype(np.int8)
+def _integers(weights: Array, scales: Floats, most_sum: int) -> Sequence[Array]:
+    """Return the tensors of `Linear` but for the bias: integers, no floats, scales and sums."""
+    packed = pack_integers(weights)
+    factors = fit_sums(packed, most_sum).reshape(-1)
+    sums = packed.sum(axis=(1, 3), dtype=np.int32).reshape(-1)
+    return packed, _NOTHING, (scales / factors).astype(np.float32), sums
+
+
+def fit_sums(packed: Array, most_sum: int) -> Floats:
+    """Make packed integers [O / 16, I / 4, 16, 4] smaller where sums of 16 bits could overflow.
+
+    Returns:
+        [O / 16, 16]: what the weights of each output were multiplied with.
+    """
+    factors = np.ones((len(packed), PANEL), np.float32)
+    for first in range(0, len(packed), _PANELS):
+        wanted = packed[first : first + _PANELS].copy()
+        panels = np.arange(len(wanted))
+        while len(panels):
+            sums = _greatest_sums(packed[first + panels])
+            panels, sums = panels[(sums > most_sum).any(axis=1)], sums[(sums > most_sum).any(axis=1)]
+            factors[first + panels] /= np.maximum(sums / (most_sum - 2), 1.0)  # rounding can add to a sum
+            smaller = wanted[panels] * factors[first + panels, None, :, None]
+            packed[first + panels] = np.rint(smaller, out=smaller).astype(np.int8)
+    return factors
+
+
+def _greatest_sums(packed: Array) -> Array:
+    """Return [O / 16, 16]: what weights of one sign sum to at most where products are summed in 16 bits."""
+    first_of_each = np.arange(0, packed.shape[1], _SUMMED_DOTS)
+    signs = []
+    for part in (np.maximum(packed, 0), np.minimum(packed, 0)):
+        pairs = np.add(part[..., 0::2], part[..., 1::2], dtype=np.int16)  # [O / 16, I / 4, 16, 2]
+        signs.append(np.abs(np.add.reduceat(pairs, first_of_each, axis=1)))
+    greatest: Array = np.maximum(*signs).max(axis=(1, 3))
+    return greatest
 
 
 def pack_integers(weights: Array) -> Array:
     """Return int8 [I, O] as [O / 16][I / 4][16][4]."""
     num_inputs, num_outputs = weights.shape
     parts = weights.reshape(num_inputs // 4, 4, num_outputs // PANEL, PANEL)
-    return np.ascontiguousarray(parts.transpose(2, 0, 3, 1))
+    return np.array(parts.transpose(2, 0, 3, 1), order="C")
 
 
 def pack_floats(weights: Array) -> Array:

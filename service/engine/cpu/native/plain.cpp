@@ -4,6 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels.h"
 
 namespace dragoman {
@@ -41,7 +44,9 @@ void put(float value, Half* out) {
   out->bits = sign | bits;
 }
 
-float quantize(const float* values, int width, uint8_t* out) {
+float quantize(const float* values, int width, bool is_positive, uint8_t* out) {
+  const float levels = is_positive ? 2 * kLevels + 1 : kLevels;
+  const int zero = is_positive ? 0 : kLevels + 1;
   float largest = 0.0f;
   bool is_finite = true;
   for (int i = 0; i < width; i++) {
@@ -50,10 +55,10 @@ float quantize(const float* values, int width, uint8_t* out) {
   }
   largest = fmaxf(largest, 1e-20f);
   for (int i = 0; i < width; i++) {
-    const float level = is_finite ? nearbyintf(values[i] * (kLevels / largest)) : 0.0f;
-    out[i] = static_cast<uint8_t>(static_cast<int>(level) + kLevels + 1);
+    const float level = is_finite ? nearbyintf(values[i] * (levels / largest)) : 0.0f;
+    out[i] = static_cast<uint8_t>(static_cast<int>(level) + zero);
   }
-  return is_finite ? largest / kLevels : NAN;
+  return is_finite ? largest / levels : NAN;
 }
 
 void normalize(const float* values, int width, const Norm& norm, float* out) {
@@ -132,42 +137,30 @@ void product(const Linear& linear, const Rows& rows, int num_rows, float* out, s
   }
 }
 
-// Puts a logit behind those that are no smaller, or nowhere.
-void insert(Ranking& ranking, int num_best, float logit, int32_t token) {
-  if (!(logit > ranking.logits[num_best - 1])) return;
-  int place = num_best - 1;
-  for (; place > 0 && ranking.logits[place - 1] < logit; place--) {
-    ranking.logits[place] = ranking.logits[place - 1];
-    ranking.tokens[place] = ranking.tokens[place - 1];
-  }
-  ranking.logits[place] = logit;
-  ranking.tokens[place] = token;
-}
-
 void rank(const Linear& linear, const Rows& rows, int num_rows, const Edit* edits, const float* bans, int num_best,
           Ranking* rankings) {
+  const int num_tokens = linear.num_outputs;
+  std::vector<float> logits(num_tokens);
+  std::vector<int32_t> order(num_tokens);
   for (int row = 0; row < num_rows; row++) {
     Ranking& ranking = rankings[row];
-    for (int i = 0; i < num_best; i++) ranking.logits[i] = -INFINITY, ranking.tokens[i] = 0;
-    ranking.greatest = -FLT_MAX;
-    double sum = 0.0;
-    for (int pass = 0; pass < 2; pass++) {  // the greatest, then the rest
-      int edit = ranking.first_edit;
-      for (int n = 0; n < linear.num_outputs; n++) {
-        float logit = product_of(linear, rows, row, n);
-        if (edit < ranking.end_edit && edits[edit].token == n) {
-          const float factor = edits[edit].factor;
-          logit = (logit > 0.0f ? logit / factor : logit * factor) + edits[edit++].value;
-        }
-        if (pass == 0) {
-          if (logit > ranking.greatest) ranking.greatest = logit;
-        } else {
-          sum += exp(static_cast<double>(logit) - ranking.greatest);
-          insert(ranking, num_best, logit + (bans ? bans[n] : 0.0f), n);
-        }
-      }
+    for (int n = 0; n < num_tokens; n++) logits[n] = product_of(linear, rows, row, n), order[n] = n;
+    for (int i = ranking.first_edit; i < ranking.end_edit; i++) {
+      float& logit = logits[edits[i].token];
+      logit = (logit > 0.0f ? logit / edits[i].factor : logit * edits[i].factor) + edits[i].value;
     }
+    ranking.greatest = -FLT_MAX;
+    for (const float logit : logits) ranking.greatest = fmaxf(ranking.greatest, logit);
+    double sum = 0.0;
+    for (const float logit : logits) sum += exp(static_cast<double>(logit) - ranking.greatest);
     ranking.log_sum = static_cast<float>(ranking.greatest + log(sum));
+    for (int n = 0; bans && n < num_tokens; n++) logits[n] += bans[n];
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    for (int i = 0; i < num_best; i++) {
+      const bool is_there = i < num_tokens && logits[order[i]] > -INFINITY;
+      ranking.logits[i] = is_there ? logits[order[i]] : -INFINITY;
+      ranking.tokens[i] = is_there ? order[i] : 0;
+    }
   }
 }
 
@@ -256,7 +249,7 @@ constexpr CacheKernels cache_kernels() {
 const Kernels plain_kernels = {
     "plain",
     kLevels,
-    kLevels,
+    kAnyWeightSum,
     quantize,
     normalize,
     activate,

@@ -10,176 +10,180 @@ namespace {
 
 constexpr int kMostTileRows = 12;
 
+// How a tile multiplies integers: four inputs at a time.
+template <class Isa>
+struct Integer {
+  using Input = uint8_t;
+  using Weight = int8_t;
+  using Set = Isa;
+  using Sums = typename Isa::Integers;
+  static constexpr int inputs_a_dot = 4, most_rows = Isa::integer_rows, most_dots = Isa::most_dots;
+
+  static const Input* inputs(const Rows& rows) { return rows.integers; }
+  static const Weight* weights(const Linear& linear) { return linear.integers; }
+  static Sums spread(const Input* p) { return Isa::spread_four(p); }
+  static Sums load(const Weight* p) { return Isa::load_bytes(p); }
+  static Sums first_dot(Sums x, Sums weights) { return Isa::first_dot(x, weights); }
+  static Sums dot(Sums sums, Sums x, Sums weights) { return Isa::dot(sums, x, weights); }
+  static Sums start(const Linear& linear, const Rows& rows, int column) {
+    return Isa::load_scaled(linear.sums + column, -rows.zero);
+  }
+  static typename Isa::Floats value(Sums sums, const Linear& linear, const Rows& rows, int row, int column) {
+    const auto scaled = Isa::mul(Isa::to_floats(sums), Isa::spread(rows.scales[row]));
+    return Isa::fma(scaled, Isa::load(linear.scales + column), Isa::load(linear.bias + column));
+  }
+};
+
+// How it multiplies floats: one input at a time.
+template <class Isa>
+struct Float {
+  using Input = float;
+  using Weight = float;
+  using Set = Isa;
+  using Sums = typename Isa::Floats;
+  static constexpr int inputs_a_dot = 1, most_rows = Isa::float_rows, most_dots = 0;
+
+  static const Input* inputs(const Rows& rows) { return rows.floats; }
+  static const Weight* weights(const Linear& linear) { return linear.floats; }
+  static Sums spread(const Input* p) { return Isa::spread(*p); }
+  static Sums load(const Weight* p) { return Isa::load(p); }
+  static Sums dot(Sums sums, Sums x, Sums weights) { return Isa::fma(x, weights, sums); }
+  static Sums start(const Linear& linear, const Rows&, int column) { return Isa::load(linear.bias + column); }
+  static Sums value(Sums sums, const Linear&, const Rows&, int, int) { return sums; }
+};
+
+// What a tile reads next.
+template <class Kind, int ROWS>
+struct Place {
+  const typename Kind::Input* inputs[(ROWS + 2) / 3];  // of every third row: registers are few
+  const typename Kind::Weight* weights;
+  size_t num_inputs;
+  size_t panel;  // how far the weights of the next panel are
+  size_t next;   // how far those are that will be wanted soon
+};
+
+// Adds DOTS dot products of inputs and weights to the sums of a tile, or starts the sums with them.
+template <class Kind, bool IS_FIRST, int DOTS, int ROWS, int VECTORS>
+inline __attribute__((always_inline)) void add_dots(Place<Kind, ROWS>& place,
+                                                    typename Kind::Sums (&sums)[ROWS][VECTORS]) {
+  using Isa = typename Kind::Set;
+  using Sums = typename Kind::Sums;
+  constexpr int per_panel = kPanel / Isa::width, step = Kind::inputs_a_dot;
+#pragma GCC unroll 8
+  for (int dot = 0; dot < DOTS; dot++) {
+    Sums weights[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) {
+      const int within = (dot * kPanel + j % per_panel * Isa::width) * step;
+      const auto* first = place.weights + j / per_panel * place.panel + within;
+      weights[j] = Kind::load(first);
+      if (j % per_panel == 0) __builtin_prefetch(first + place.next, 0, 2);
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < ROWS; i++) {
+      const Sums x = Kind::spread(place.inputs[i / 3] + i % 3 * place.num_inputs + dot * step);
+#pragma GCC unroll 4
+      for (int j = 0; j < VECTORS; j++) {
+        if constexpr (IS_FIRST) {
+          if (dot == 0) {
+            sums[i][j] = Kind::first_dot(x, weights[j]);
+            continue;
+          }
+        }
+        sums[i][j] = Kind::dot(sums[i][j], x, weights[j]);
+      }
+    }
+  }
+  place.weights += DOTS * kPanel * step;
+#pragma GCC unroll 4
+  for (auto& inputs : place.inputs) inputs += DOTS * step;
+}
+
+// Adds DOTS dot products that are summed in 16 bits first.
+template <class Kind, int DOTS, int ROWS, int VECTORS>
+inline __attribute__((always_inline)) void add_words(Place<Kind, ROWS>& place,
+                                                     typename Kind::Sums (&sums)[ROWS][VECTORS]) {
+  typename Kind::Sums words[ROWS][VECTORS];
+  add_dots<Kind, true, DOTS>(place, words);
+#pragma GCC unroll 12
+  for (int i = 0; i < ROWS; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) sums[i][j] = Kind::Set::add_words(sums[i][j], words[i][j]);
+  }
+}
+
 // A tile of ROWS rows and VECTORS vectors of outputs from `column` on; out [ROWS, out_stride].
-template <class Isa, int ROWS, int VECTORS>
-inline void integer_tile(const Linear& linear, const Rows& rows, int first_row, int column, float* out,
-                         size_t out_stride, bool is_added, bool brings_next) {
-  using Integers = typename Isa::Integers;
-  using Floats = typename Isa::Floats;
-  constexpr int per_panel = kPanel / Isa::width;
-  const size_t num_inputs = linear.num_inputs, panel = kPanel * num_inputs;
-  const int8_t* weights = linear.integers + column * num_inputs;
-  const size_t next = brings_next ? kBlock * num_inputs : 0;  // where the weights of the next block lie
-  Integers sums[ROWS][VECTORS];
+template <class Kind, int ROWS, int VECTORS>
+inline void tile(const Linear& linear, const Rows& rows, int first_row, int column, float* out, size_t out_stride,
+                 bool is_added) {
+  using Isa = typename Kind::Set;
+  typename Kind::Sums sums[ROWS][VECTORS];
 #pragma GCC unroll 4
   for (int j = 0; j < VECTORS; j++) {
-    const Integers start = Isa::load_scaled(linear.sums + column + j * Isa::width, -rows.zero);
+    const auto start = Kind::start(linear, rows, column + j * Isa::width);
 #pragma GCC unroll 12
     for (int i = 0; i < ROWS; i++) sums[i][j] = start;
   }
-  constexpr int groups = (ROWS + 2) / 3;  // of three rows that share a pointer: there are not enough registers for more
-  const uint8_t* inputs[groups];
+  const size_t num_inputs = linear.num_inputs;
+  Place<Kind, ROWS> place;
 #pragma GCC unroll 4
-  for (int g = 0; g < groups; g++) inputs[g] = rows.integers + (first_row + 3 * g) * num_inputs;
-  for (size_t k = 0; k < num_inputs; k += 4 * Isa::fours) {
-    Integers w[VECTORS][Isa::fours];
-#pragma GCC unroll 4
-    for (int j = 0; j < VECTORS; j++) {
-      const int8_t* first = weights + (j / per_panel) * panel + (j % per_panel) * 4 * Isa::width;
-#pragma GCC unroll 2
-      for (int f = 0; f < Isa::fours; f++) {
-        w[j][f] = Isa::load_bytes(first + f * 4 * kPanel);
-        if (j % per_panel == 0) __builtin_prefetch(first + f * 4 * kPanel + next, 0, 2);
-      }
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < ROWS; i++) {
-      Integers x[Isa::fours];
-#pragma GCC unroll 2
-      for (int f = 0; f < Isa::fours; f++) x[f] = Isa::spread_four(inputs[i / 3] + (i % 3) * num_inputs + 4 * f);
-#pragma GCC unroll 4
-      for (int j = 0; j < VECTORS; j++) sums[i][j] = Isa::dot(sums[i][j], x, w[j]);
-    }
-    weights += 4 * kPanel * Isa::fours;
-#pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) inputs[g] += 4 * Isa::fours;
+  for (size_t i = 0; i < ROWS; i += 3) place.inputs[i / 3] = Kind::inputs(rows) + (first_row + i) * num_inputs;
+  place.weights = Kind::weights(linear) + column * num_inputs;
+  place.num_inputs = num_inputs, place.panel = kPanel * num_inputs;
+  place.next = first_row == 0 ? kBlock * num_inputs : 0;  // the first rows bring the next block into the second cache
+  if constexpr (Kind::most_dots) {
+    constexpr size_t most = Kind::most_dots * Kind::inputs_a_dot;
+    size_t rest = num_inputs;
+    for (; rest >= most; rest -= most) add_words<Kind, Kind::most_dots>(place, sums);
+    for (; rest; rest -= kPanel) add_words<Kind, kPanel / Kind::inputs_a_dot>(place, sums);
+  } else {
+    for (size_t k = 0; k < num_inputs; k += Kind::inputs_a_dot) add_dots<Kind, false, 1>(place, sums);
   }
 #pragma GCC unroll 4
   for (int j = 0; j < VECTORS; j++) {
-    const Floats scales = Isa::load(linear.scales + column + j * Isa::width);
-    const Floats bias = Isa::load(linear.bias + column + j * Isa::width);
 #pragma GCC unroll 12
     for (int i = 0; i < ROWS; i++) {
       float* target = out + i * out_stride + j * Isa::width;
-      const Floats scaled = Isa::mul(Isa::to_floats(sums[i][j]), Isa::spread(rows.scales[first_row + i]));
-      const Floats value = Isa::fma(scaled, scales, bias);
+      const auto value = Kind::value(sums[i][j], linear, rows, first_row + i, column + j * Isa::width);
       Isa::store(target, is_added ? Isa::add(Isa::load(target), value) : value);
     }
   }
 }
 
-// The same with floats.
-template <class Isa, int ROWS, int VECTORS>
-inline void float_tile(const Linear& linear, const Rows& rows, int first_row, int column, float* out, size_t out_stride,
-                       bool is_added, bool brings_next) {
-  using Floats = typename Isa::Floats;
-  constexpr int per_panel = kPanel / Isa::width;
-  const size_t num_inputs = linear.num_inputs, panel = kPanel * num_inputs;
-  const float* weights = linear.floats + column * num_inputs;
-  const size_t next = brings_next ? kBlock * num_inputs : 0;
-  Floats sums[ROWS][VECTORS];
-#pragma GCC unroll 4
-  for (int j = 0; j < VECTORS; j++) {
-    const Floats bias = Isa::load(linear.bias + column + j * Isa::width);
-#pragma GCC unroll 12
-    for (int i = 0; i < ROWS; i++) sums[i][j] = bias;
-  }
-  constexpr int groups = (ROWS + 2) / 3;
-  const float* inputs[groups];
-#pragma GCC unroll 4
-  for (int g = 0; g < groups; g++) inputs[g] = rows.floats + (first_row + 3 * g) * num_inputs;
-  for (size_t k = 0; k < num_inputs; k++) {
-    Floats w[VECTORS];
-#pragma GCC unroll 4
-    for (int j = 0; j < VECTORS; j++) {
-      w[j] = Isa::load(weights + (j / per_panel) * panel + (j % per_panel) * Isa::width);
-      if (j % per_panel == 0) __builtin_prefetch(weights + (j / per_panel) * panel + next, 0, 2);
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < ROWS; i++) {
-      const Floats x = Isa::spread(inputs[i / 3][(i % 3) * num_inputs]);
-#pragma GCC unroll 4
-      for (int j = 0; j < VECTORS; j++) sums[i][j] = Isa::fma(x, w[j], sums[i][j]);
-    }
-    weights += kPanel;
-#pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) inputs[g]++;
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < VECTORS; j++) {
-#pragma GCC unroll 12
-    for (int i = 0; i < ROWS; i++) {
-      float* target = out + i * out_stride + j * Isa::width;
-      Isa::store(target, is_added ? Isa::add(Isa::load(target), sums[i][j]) : sums[i][j]);
-    }
-  }
-}
-
 // All outputs of a block from `column` on, at most `num_columns` of them, for ROWS rows.
-template <class Isa, bool IS_INTEGER, int ROWS>
+template <class Kind, int ROWS>
 void block_rows(const Linear& linear, const Rows& rows, int first_row, int column, int num_columns, float* out,
                 size_t out_stride, bool is_added) {
-  constexpr int vectors = ROWS <= Isa::wide_rows ? 4 : 2;
-  const bool brings_next = first_row == 0;
+  constexpr int width = Kind::Set::width, vectors = ROWS <= Kind::Set::wide_rows ? 4 : 2;
   int n = 0;
-  for (; n + vectors * Isa::width <= num_columns; n += vectors * Isa::width) {
-    if constexpr (IS_INTEGER) {
-      integer_tile<Isa, ROWS, vectors>(linear, rows, first_row, column + n, out + n, out_stride, is_added, brings_next);
-    } else {
-      float_tile<Isa, ROWS, vectors>(linear, rows, first_row, column + n, out + n, out_stride, is_added, brings_next);
-    }
+  for (; n + vectors * width <= num_columns; n += vectors * width) {
+    tile<Kind, ROWS, vectors>(linear, rows, first_row, column + n, out + n, out_stride, is_added);
   }
-  constexpr int rest = kPanel / Isa::width;
   for (; n < num_columns; n += kPanel) {
-    if constexpr (IS_INTEGER) {
-      integer_tile<Isa, ROWS, rest>(linear, rows, first_row, column + n, out + n, out_stride, is_added, brings_next);
-    } else {
-      float_tile<Isa, ROWS, rest>(linear, rows, first_row, column + n, out + n, out_stride, is_added, brings_next);
-    }
+    tile<Kind, ROWS, kPanel / width>(linear, rows, first_row, column + n, out + n, out_stride, is_added);
   }
 }
 
-template <class Isa, bool IS_INTEGER>
+// The same for ROWS rows or more.
+template <class Kind, int ROWS = 1>
 void block(int num_rows, const Linear& linear, const Rows& rows, int first_row, int column, int num_columns, float* out,
            size_t out_stride, bool is_added) {
-  constexpr int most = IS_INTEGER ? Isa::integer_rows : Isa::float_rows;
-  const auto run = [&](auto function) {
-    function(linear, rows, first_row, column, num_columns, out, out_stride, is_added);
-  };
-  if (num_rows == 1) return run(block_rows<Isa, IS_INTEGER, 1>);
-  if (num_rows == 2) return run(block_rows<Isa, IS_INTEGER, 2>);
-  if (num_rows == 3) return run(block_rows<Isa, IS_INTEGER, 3>);
-  if (num_rows == 4) return run(block_rows<Isa, IS_INTEGER, 4>);
-  if constexpr (most > 4) {
-    if (num_rows == 5) return run(block_rows<Isa, IS_INTEGER, 5>);
-    if (num_rows == 6) return run(block_rows<Isa, IS_INTEGER, 6>);
-  }
-  if constexpr (most > 6) {
-    if (num_rows == 7) return run(block_rows<Isa, IS_INTEGER, 7>);
-    if (num_rows == 8) return run(block_rows<Isa, IS_INTEGER, 8>);
-    if (num_rows == 9) return run(block_rows<Isa, IS_INTEGER, 9>);
-    if (num_rows == 10) return run(block_rows<Isa, IS_INTEGER, 10>);
-    if (num_rows == 11) return run(block_rows<Isa, IS_INTEGER, 11>);
-    if (num_rows == 12) return run(block_rows<Isa, IS_INTEGER, 12>);
+  if (num_rows == ROWS) {
+    block_rows<Kind, ROWS>(linear, rows, first_row, column, num_columns, out, out_stride, is_added);
+  } else if constexpr (ROWS < Kind::most_rows) {
+    block<Kind, ROWS + 1>(num_rows, linear, rows, first_row, column, num_columns, out, out_stride, is_added);
   }
 }
 
-// How many rows the next tile takes, so that all of them are about as large: 13 are 7 and 6.
+// A block for the next of `num_rows` rows.  Returns how many it took: tiles are about as large, 13 rows are 7 and 6.
 template <class Isa>
-int next_tile(const Linear& linear, int num_rows) {
+int next_block(int num_rows, const Linear& linear, const Rows& rows, int first_row, int column, int num_columns,
+               float* out, size_t out_stride, bool is_added) {
   const int most = linear.integers ? Isa::integer_rows : Isa::float_rows;
-  const int num_tiles = (num_rows + most - 1) / most;
-  return (num_rows + num_tiles - 1) / num_tiles;
-}
-
-template <class Isa>
-void tile_block(int num_rows, const Linear& linear, const Rows& rows, int first_row, int column, int num_columns,
-                float* out, size_t out_stride, bool is_added) {
-  if (linear.integers) {
-    block<Isa, true>(num_rows, linear, rows, first_row, column, num_columns, out, out_stride, is_added);
-  } else {
-    block<Isa, false>(num_rows, linear, rows, first_row, column, num_columns, out, out_stride, is_added);
-  }
+  const int num_tiles = (num_rows + most - 1) / most, count = (num_rows + num_tiles - 1) / num_tiles;
+  const auto run = linear.integers ? block<Integer<Isa>> : block<Float<Isa>>;
+  run(count, linear, rows, first_row, column, num_columns, out, out_stride, is_added);
+  return count;
 }
 
 template <class Isa>
@@ -187,10 +191,8 @@ void product(const Linear& linear, const Rows& rows, int num_rows, float* out, s
   for (int column = 0; column < linear.num_outputs; column += kBlock) {
     const int rest = linear.num_outputs - column, num_columns = rest < kBlock ? rest : kBlock;
     for (int row = 0; row < num_rows;) {
-      const int tile = next_tile<Isa>(linear, num_rows - row);
-      tile_block<Isa>(tile, linear, rows, row, column, num_columns, out + row * out_stride + column, out_stride,
-                      is_added);
-      row += tile;
+      float* target = out + row * out_stride + column;
+      row += next_block<Isa>(num_rows - row, linear, rows, row, column, num_columns, target, out_stride, is_added);
     }
   }
 }

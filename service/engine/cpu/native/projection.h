@@ -77,14 +77,12 @@ void rank(const Linear& linear, const Rows& rows, int num_rows, const Edit* edit
     ranking.greatest = kLowest;
   }
   for (int column = 0; column < linear.num_outputs; column += kBlock) {
-    for (int row = 0; row < num_rows;) {
-      const int tile = next_tile<Isa>(linear, num_rows - row);
-      tile_block<Isa>(tile, linear, rows, row, column, kBlock, logits, kBlock, false);
-      for (int i = 0; i < tile; i++) {
+    for (int row = 0, count; row < num_rows; row += count) {
+      count = next_block<Isa>(num_rows - row, linear, rows, row, column, kBlock, logits, kBlock, false);
+      for (int i = 0; i < count; i++) {
         edit_block(rankings[row + i], edits, column, logits + i * kBlock);
         rank_block<Isa>(rankings[row + i], num_best, column, logits + i * kBlock, bans);
       }
-      row += tile;
     }
   }
   for (int row = 0; row < num_rows; row++) {

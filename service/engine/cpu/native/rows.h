@@ -26,7 +26,7 @@ inline typename Isa::Floats exponential(typename Isa::Floats x) {
 }
 
 template <class Isa>
-float quantize(const float* values, int width, uint8_t* out) {
+float quantize(const float* values, int width, bool is_positive, uint8_t* out) {
   typename Isa::Integers most = Isa::magnitudes(Isa::load(values));
   for (int i = Isa::width; i < width; i += Isa::width) most = Isa::max(most, Isa::magnitudes(Isa::load(values + i)));
   const int32_t bits = Isa::greatest(most);
@@ -34,9 +34,11 @@ float quantize(const float* values, int width, uint8_t* out) {
   memcpy(&largest, &bits, sizeof largest);
   const bool is_finite = largest < INFINITY;
   if (largest < 1e-20f) largest = 1e-20f;
-  const typename Isa::Floats factor = Isa::spread(is_finite ? Isa::levels / largest : 0.0f);
-  for (int i = 0; i < width; i += 16) Isa::store_levels(values + i, factor, Isa::levels + 1, out + i);
-  return is_finite ? largest / Isa::levels : NAN;
+  constexpr int middle = Isa::levels + 1;
+  const float levels = is_positive ? 2 * Isa::levels + 1 : Isa::levels;
+  const auto factor = Isa::spread(is_finite ? levels / largest : 0.0f), shift = Isa::spread(is_positive ? -middle : 0);
+  for (int i = 0; i < width; i += 16) Isa::store_levels(values + i, factor, shift, middle, out + i);
+  return is_finite ? largest / levels : NAN;
 }
 
 template <class Isa>

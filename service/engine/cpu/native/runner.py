@@ -30,9 +30,9 @@ from service.engine.cpu.native.library import (
     Step,
     address,
     load,
+    most_weight_sum,
     require_own,
     require_whole,
-    weight_levels,
 )
 from service.engine.cpu.native.library import instruction_set as find_instruction_set
 from service.engine.cpu.native.pack import write_packed
@@ -188,8 +188,8 @@ class NativeRunner:
         self._library, self._bundle = load(), bundle
         if not find_instruction_set(instruction_set):
             raise LibraryError(f"this CPU has no {instruction_set} instructions")
-        levels = weight_levels(instruction_set)
-        self._packed = np.frombuffer(_packed(bundle, precision, prepared_dir, levels), np.uint8)  # the model lies in it
+        most = most_weight_sum(instruction_set)
+        self._packed = np.frombuffer(_packed(bundle, precision, prepared_dir, most), np.uint8)  # the model lies in it
         self._model = open_model(self._packed, instruction_set)
         self._shortlist = _shortlist(bundle)
 
@@ -275,7 +275,7 @@ def open_model(packed: npt.NDArray[np.uint8], instruction_set: str = "") -> Hand
     return Handle("dg_close", handle)
 
 
-def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None, levels: int) -> mmap.mmap:
+def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None, most: int) -> mmap.mmap:
     """Map the packed weights that the engines of a model share, or pack them for this engine alone."""
     if prepared_dir is not None and (prepared_dir / PACKED_NAME).is_file():
         try:
@@ -288,7 +288,7 @@ def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None, le
         else:
             return packed
     with os.fdopen(os.memfd_create("dragoman-weights", os.MFD_CLOEXEC), "w+b") as file:  # no directory may be writable
-        write_packed(bundle, precision, file, levels)
+        write_packed(bundle, precision, file, most)
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace dragoman {
 namespace {
 
@@ -55,16 +57,9 @@ bool list_rows(SearchState& state, const Step& step, int& num_rows) {
 
 // The place of a token in a shortlist, or -1.
 int32_t find(const Shortlist& list, int32_t token) {
-  int32_t first = 0, last = list.num_tokens;
-  while (first < last) {
-    const int32_t middle = (first + last) / 2;
-    if (list.tokens[middle] < token) {
-      first = middle + 1;
-    } else {
-      last = middle;
-    }
-  }
-  return first < list.num_tokens && list.tokens[first] == token ? first : -1;
+  const int32_t *first = list.tokens.data(), *end = first + list.num_tokens;
+  const int32_t* found = std::lower_bound(first, end, token);
+  return found < end && *found == token ? static_cast<int32_t>(found - first) : -1;
 }
 
 // Gives every row its edits, with the places of tokens in its own projection; false where there is no memory.

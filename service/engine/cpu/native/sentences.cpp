@@ -94,42 +94,31 @@ void reorder(Sentence& sentence, int beam_size, const int64_t* parents) {
 bool choose_tokens(const Model& model, Sentence& sentence, const int32_t* tokens, int num_tokens) {
   const Linear& all = model.projection;
   Shortlist& list = sentence.shortlist;
-  const size_t num_inputs = all.num_inputs, num_outputs = round_up(num_tokens, kBlock);
-  const bool is_integer = all.integers != nullptr;
-  if (!list.tokens.reserve(num_outputs) || !list.bias.reserve(num_outputs)) return false;
-  if (is_integer ? !list.integers.reserve(num_outputs * num_inputs) || !list.scales.reserve(num_outputs) ||
-                       !list.sums.reserve(num_outputs)
-                 : !list.floats.reserve(num_outputs * num_inputs)) {
+  // Weights are copied by four bytes, a float or four integers: [N / 16][K or K / 4][16].
+  const size_t num_outputs = round_up(num_tokens, kBlock), num_fours = all.num_inputs / (all.integers ? 4 : 1);
+  const auto place_of = [&](size_t n, size_t k) { return (n / kPanel * num_fours + k) * kPanel + n % kPanel; };
+  const void* weights = all.integers ? static_cast<const void*>(all.integers) : all.floats;
+  if (!list.tokens.reserve(num_outputs) || !list.weights.reserve(num_outputs * num_fours) ||
+      !list.scales.reserve(num_outputs) || !list.sums.reserve(num_outputs) || !list.bias.reserve(num_outputs)) {
     return false;
   }
   for (size_t n = 0; n < num_outputs; n++) {
     const bool is_there = n < static_cast<size_t>(num_tokens);
     const int32_t token = tokens[is_there ? n : num_tokens - 1];
-    const size_t from = (static_cast<size_t>(token) / kPanel * num_inputs * kPanel),
-                 to = n / kPanel * num_inputs * kPanel;
     list.tokens[n] = token;
     list.bias[n] = is_there ? all.bias[token] + (model.bans ? model.bans[token] : 0.0f) : -INFINITY;
-    if (is_integer) {
-      list.scales[n] = all.scales[token];
-      list.sums[n] = all.sums[token];
-      for (size_t k = 0; k < num_inputs; k += 4) {
-        memcpy(&list.integers[to + k * kPanel + n % kPanel * 4], all.integers + from + k * kPanel + token % kPanel * 4,
-               4);
-      }
-    } else {
-      for (size_t k = 0; k < num_inputs; k++) {
-        list.floats[to + k * kPanel + n % kPanel] = all.floats[from + k * kPanel + token % kPanel];
-      }
+    if (all.integers) list.scales[n] = all.scales[token], list.sums[n] = all.sums[token];
+    for (size_t k = 0; k < num_fours; k++) {
+      memcpy(&list.weights[place_of(n, k)], static_cast<const char*>(weights) + 4 * place_of(token, k), 4);
     }
   }
   list.num_tokens = num_tokens;
-  list.projection = {all.num_inputs,
-                     static_cast<int32_t>(num_outputs),
-                     is_integer ? list.integers.data() : nullptr,
-                     is_integer ? nullptr : list.floats.data(),
-                     list.scales.data(),
-                     list.sums.data(),
-                     list.bias.data()};
+  list.projection = all;
+  list.projection.num_outputs = static_cast<int32_t>(num_outputs);
+  list.projection.integers = all.integers ? reinterpret_cast<const int8_t*>(list.weights.data()) : nullptr;
+  list.projection.floats = all.integers ? nullptr : list.weights.data();
+  list.projection.scales = list.scales.data(), list.projection.sums = list.sums.data();
+  list.projection.bias = list.bias.data();
   return true;
 }
 

@@ -35,8 +35,7 @@ struct Shortlist {
   int32_t num_tokens = 0;  // 0: all tokens
   Linear projection = {};
   Array<int32_t> tokens;  // ascending, and the last one again up to a multiple of 64
-  Array<int8_t> integers;
-  Array<float> floats, scales, bias;
+  Array<float> weights, scales, bias;  // weights may be integers
   Array<int32_t> sums;
 };
 

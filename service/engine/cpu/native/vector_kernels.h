@@ -16,7 +16,7 @@ template <class Isa>
 constexpr Kernels kernels(const char* name) {
   return {name,
           Isa::levels,
-          Isa::weight_levels,
+          Isa::most_dots ? INT16_MAX / (2 * Isa::levels + 1) : kAnyWeightSum,
           quantize<Isa>,
           normalize<Isa>,
           activate<Isa>,
