@@ -1,5 +1,6 @@
 """What the native engine promises beside the parity that it shares with the engine on ONNX Runtime."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
@@ -21,9 +22,20 @@ from service.engine.cpu.native.library import LibraryError, instruction_set, req
 from service.engine.cpu.native.runner import NativeCandidates, NativeRunner, _Arrays, open_model
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
-from service.engine.wire import EngineSpec, FailureKind, FinishReason, Job, JobFailure, SchedulerConfig, SearchParams
+from service.engine.wire import (
+    EngineSpec,
+    FailureKind,
+    FinishReason,
+    Job,
+    JobFailure,
+    JobResult,
+    Outcome,
+    SchedulerConfig,
+    SearchParams,
+)
 from service.engine.worker import create_runner
 from tests.fakes.engine_runs import hypotheses, run, translate
+from tests.fakes.own_text import own_sentences
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 from tests.native.border import call_at_random
 
@@ -130,6 +142,36 @@ def test_sentences_of_all_lengths_decode_together():
     engine.step()
 
     assert engine.take_stats().step_rows == [3 * 4]
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4, 5, 8])
+def test_a_sentence_of_the_included_model_is_bit_for_bit_itself_in_any_company(beam_size):
+    """Others join, end and are cancelled; half of all keep to their shortlists."""
+    bundle = Bundle.load(default_bundle_dir(), verify=False)
+    tokenizer, runner = Tokenizer.load(bundle.tokenizer_path), NativeRunner(bundle)
+    jobs = []
+    for number, text in enumerate(own_sentences(int(os.environ.get("DRAGOMAN_TEST_SENTENCES", "12")))):
+        params = SearchParams(beam_size=beam_size, max_target_tokens=60, use_shortlist=number % 2 == 0)
+        jobs.append(Job(id=number, source_ids=tuple(tokenizer.encode(text)), params=params))
+    alone = {job.id: hypotheses(run(EngineLoop(runner), [job])[job.id]) for job in jobs}
+    rng, num_compared = np.random.default_rng(beam_size), 0
+
+    for order in (jobs, jobs[::-1], [jobs[index] for index in rng.permutation(len(jobs))]):
+        engine, waiting = EngineLoop(runner, SchedulerConfig(max_rows=128)), list(order)
+        outcomes: dict[int, Outcome] = {}
+        while waiting or not engine.is_idle:
+            joining = [waiting.pop() for _ in range(min(len(waiting), int(rng.integers(0, 5))))]
+            for job in joining:
+                engine.submit(job)
+                if rng.random() < 0.1:
+                    engine.cancel(int(rng.integers(len(jobs))))
+            outcomes |= {outcome.job_id: outcome for outcome in engine.step()}
+        for number, outcome in outcomes.items():
+            if isinstance(outcome, JobResult):
+                num_compared += 1
+                assert outcome.hypotheses == alone[number], f"sentence {number}"
+
+    assert num_compared > 2 * len(jobs)
 
 
 def test_a_translation_that_only_repeats_itself_ends_where_it_does_in_onnx_runtime(trained_bundles):
