@@ -3,7 +3,7 @@
 import re
 from html import unescape
 
-from service.documents.draft import Draft, has_language
+from service.documents.draft import Draft, Lines, has_language
 from service.documents.inline_tags import escaped
 from service.documents.messages import Message, draft_of_messages
 from service.documents.xml import read_elements
@@ -25,7 +25,7 @@ def read(text: str) -> Draft:
     while at < len(text):
         entry = _ENTRY.match(text, at)
         if entry is None:
-            raise ValueError(f"the file is no .strings file: line {text.count(chr(10), 0, at) + 1} is no entry")
+            raise ValueError(f"the file is no .strings file: line {Lines(text).number(at)} is no entry")
         if entry["value"] is not None:
             messages.append(Message(*entry.span("value"), _said(entry["value"]), _written))
         at = entry.end()

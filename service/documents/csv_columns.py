@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from service.documents.draft import Draft
+from service.documents.draft import Draft, Lines
 from service.documents.messages import Message, draft_of_messages, is_language
 
 _SOURCE, _TARGET = {"source", "source text", "original"}, {"target", "target text", "translation"}
@@ -59,9 +59,7 @@ def _rows(text: str, delimiter: str) -> Iterator[list[_Cell]]:
         end = match.end() if match else at
         following = text[end : end + 1]
         if match is None or following not in ("", delimiter, "\r", "\n"):
-            raise ValueError(
-                f"line {text.count(chr(10), 0, at) + 1} has a quote that is not closed, or text behind one"
-            )
+            raise ValueError(f"line {Lines(text).number(at)} has a quote that is not closed, or text behind one")
         said = match["quoted"].replace('""', '"') if match["quoted"] is not None else match["bare"]
         row.append(_Cell(at, end, said))
         at = end + 1

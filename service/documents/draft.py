@@ -5,6 +5,7 @@ is a list that people and programs read.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
@@ -109,9 +110,16 @@ def text_of(unit: Unit, translation: Translation) -> str:
     return unit.text if translation.error is not None else translation.text
 
 
-def line_of(source: str, position: int) -> int:
-    """Return the number, from 1, of the line in which the position is."""
-    return source.count("\n", 0, position) + 1
+class Lines:
+    """The lines of a text, found once for all of its positions."""
+
+    def __init__(self, text: str) -> None:
+        """Find them."""
+        self._ends = [match.start() for match in re.finditer("\n", text)]
+
+    def number(self, position: int) -> int:
+        """Return the number, from 1, of the line in which the position is."""
+        return bisect_left(self._ends, position) + 1
 
 
 def has_language(text: str) -> bool:

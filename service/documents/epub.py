@@ -3,10 +3,11 @@
 import re
 from collections.abc import Sequence
 
-from service.documents.draft import Draft, Written
+from service.documents.draft import Draft, FileDraft, Written
 from service.documents.markup_files import read_html
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Place, Said, Vocabulary
+from service.documents.parts import Part, draft_of_parts
 from service.documents.xml import attributes_at
 from service.records import Translation
 
@@ -46,8 +47,8 @@ class _Page:
         return Draft(draft.units, write)
 
 
-def readers(package: Package) -> dict[str, PartReader | _Page]:
-    """Return the readers of all parts that have language; raises ValueError."""
+def read(package: Package, target_language: str = "") -> FileDraft:
+    """Return the draft of a book; raises ValueError."""
     if "META-INF/container.xml" not in package.entries:
         raise ValueError("the package is no EPUB: it has no part META-INF/container.xml")
     locked = package.read("META-INF/encryption.xml") if "META-INF/encryption.xml" in package.entries else b""
@@ -55,11 +56,7 @@ def readers(package: Package) -> dict[str, PartReader | _Page]:
         raise ValueError("the book is protected against copying (DRM): its pages cannot be read")
     pages = package.read_texts(lambda name: name.lower().endswith((".xhtml", ".html", ".htm")), is_xml=False)
     others = package.read_texts(lambda name: name.lower().endswith((".opf", ".ncx")), allows_type=True)
-    found: dict[str, PartReader | _Page] = {name: _Page(text) for name, text in pages.items()}
+    found: dict[str, Part] = {name: _Page(text) for name, text in pages.items()}
     found |= {name: PartReader(text, _WORDS).read() for name, text in others.items()}
-    return {name: found[name] for name in package.entries if name in found}
-
-
-def remarks(_: Package) -> list[str]:
-    """Return what a user should know of what comes back as it is."""
-    return []
+    parts = {name: found[name] for name in package.entries if name in found}
+    return draft_of_parts(package, parts, target_language)

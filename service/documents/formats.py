@@ -9,22 +9,22 @@ from pathlib import PurePath
 from service.documents import (
     apple_messages,
     csv_columns,
+    epub,
     json_messages,
     markup_files,
-    packages,
+    ooxml,
+    opendocument,
     properties,
     subtitles,
     xliff,
 )
 from service.documents.draft import Draft, FileDraft, Line, Unit, report_of
+from service.documents.package import Package
 from service.extras import how_to_install
 from service.records import Translation
 
 _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BYTE_ORDER_MARK = "\ufeff"  # it comes back, and no reader sees it
-
-
-PACKAGES = frozenset(packages.READERS)  # formats that are no texts; the limits of packages hold for them
 
 
 class DocumentFormat(StrEnum):
@@ -93,6 +93,17 @@ _ADVICE = {
     ".ppt": "is of an old format: save it as pptx",
 }
 
+_PACKAGES: dict[DocumentFormat, Callable[[Package, str], FileDraft]] = {
+    DocumentFormat.DOCX: ooxml.read,
+    DocumentFormat.PPTX: ooxml.read,
+    DocumentFormat.XLSX: ooxml.read,
+    DocumentFormat.ODT: opendocument.read,
+    DocumentFormat.ODP: opendocument.read,
+    DocumentFormat.ODS: opendocument.read,
+    DocumentFormat.EPUB: epub.read,
+}
+PACKAGES = frozenset(_PACKAGES)  # formats that are no texts; the limits of packages hold for them
+
 _READERS: dict[DocumentFormat, Callable[[str], Draft]] = {
     DocumentFormat.TEXT: markup_files.read_plain,
     DocumentFormat.HTML: markup_files.read_html,
@@ -121,7 +132,7 @@ def format_of(file: PurePath) -> DocumentFormat:
 
 def load_readers() -> None:
     """Import what reads each format, as far as its packages are installed, so that no document waits for it."""
-    for document_format in set(DocumentFormat) - packages.READERS.keys():
+    for document_format in set(DocumentFormat) - PACKAGES:
         with suppress(ModuleNotFoundError):
             _reader(document_format, "")
 
@@ -135,8 +146,8 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
     Raises:
         ValueError: the file is not of this format, or may be meant to harm, or a package for it is missing.
     """
-    if document_format in packages.READERS:
-        return packages.read(content, document_format, target_language)
+    if document_format in _PACKAGES:
+        return _PACKAGES[document_format](Package.open(content), target_language)
     encoding = next((name for mark, name in _UTF_16.items() if content.startswith(mark)), "utf-8")
     try:
         text = content.decode(encoding)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from markdown_it.token import Token
 
-from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, has_language, line_of, text_of
+from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
 from service.documents.inline_tags import Item, Mark, TagsLost, decode, encode
 from service.documents.markdown_inline import (
     IS_LABEL,
@@ -231,22 +231,23 @@ class _File:
                 notices.append(Notice(WarningKind.NOT_TRANSLATED, block.number))
             else:
                 slots.append(Slot(block.lines[0].begin, block.lines[-1].end, text))
-        kept = self._fitting(slots)
-        notices += (
-            Notice(WarningKind.NOT_TRANSLATED, line_of(self._text, slot.begin)) for slot in slots if slot not in kept
-        )
+        kept = self._fitting([], slots, self._shape(self._text))
+        lines, left = Lines(self._text), {slot.begin for slot in slots} - {slot.begin for slot in kept}
+        notices += (Notice(WarningKind.NOT_TRANSLATED, lines.number(begin)) for begin in sorted(left))
         return Written(filled(self._text, kept), tuple(notices))
 
-    def _fitting(self, slots: list[Slot]) -> list[Slot]:
-        """Return the slots with which the file has the same blocks; mostly all."""
-        shape = self._shape(self._text)
-        if self._shape(filled(self._text, slots)) == shape:
+    def _fitting(self, kept: list[Slot], slots: list[Slot], shape: list[tuple[str, int]]) -> list[Slot]:
+        """Return the slots, after those that are kept, with which the file has the same blocks; mostly all.
+
+        Each half is tried as a whole: to find one slot among a thousand takes some twenty looks at the file.
+        """
+        if not slots or self._shape(filled(self._text, [*kept, *slots])) == shape:
             return slots
-        kept: list[Slot] = []
-        for slot in slots:
-            if self._shape(filled(self._text, [*kept, slot])) == shape:
-                kept.append(slot)
-        return kept
+        if len(slots) == 1:
+            return []
+        half = len(slots) // 2
+        first = self._fitting(kept, slots[:half], shape)
+        return first + self._fitting([*kept, *first], slots[half:], shape)
 
     def _shape(self, text: str) -> list[tuple[str, int]]:
         """Return the kinds of a file's blocks."""

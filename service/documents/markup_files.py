@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 from unicodedata import category
 
 from service.documents import android
-from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
+from service.documents.draft import Draft, Lines, Slot, Unit, Written, filled, has_language, text_of
 from service.documents.xml import Element, read_elements
 from service.records import TextFormat, Translation
 from service.text.lexer import HTML, Elements, TokenKind, lex
@@ -114,7 +114,8 @@ def _block_ends(text: str) -> Iterator[int]:
 def _draft(text: str, places: Iterable[tuple[int, int]], text_format: TextFormat) -> Draft:
     """Return the draft of a file with a unit at each of the places that has language."""
     kept = [place for place in places if has_language(text[slice(*place)])]
-    units = tuple(Unit(text[slice(*place)], text_format, line_of(text, place[0])) for place in kept)
+    lines = Lines(text)
+    units = tuple(Unit(text[slice(*place)], text_format, lines.number(place[0])) for place in kept)
     return Draft(units, partial(_write, text, kept, units))
 
 

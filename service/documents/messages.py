@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from model.language_codes import subtags_of
-from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, has_language, line_of, text_of
+from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
 from service.records import TextFormat, Translation, WarningKind
 from service.text.lexer import HTML
 
@@ -55,9 +55,10 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
     pieces: list[list[str]] = []  # of each message: every second one is translated
     lost: list[Notice] = []
     kept: list[Message] = []
+    lines = Lines(source)
     for message in messages:
         found = pieces_of(message.text)
-        line = line_of(source, message.begin)
+        line = lines.number(message.begin)
         if found is None:
             lost.append(Notice(WarningKind.NOT_TRANSLATED, line))
         elif any(map(has_language, found[1::2])):

@@ -1,11 +1,15 @@
 """Office Open XML (docx, pptx, xlsx): which parts and elements are language, and how their text is written."""
 
 import re
+from collections.abc import Collection
 from html import unescape
 
-from service.documents.inline_tags import ALONE, Format, escaped
+from service.documents.draft import FileDraft
+from service.documents.inline_content import ALONE, Format
+from service.documents.inline_tags import escaped
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
+from service.documents.parts import draft_of_parts
 from service.documents.xml import Node, attributes_at
 
 _PATHS = {
@@ -161,19 +165,20 @@ class OfficeReader(PartReader):
         return bool(_CHOSEN.search(self.text, node.begin, content.begin))
 
 
-def readers(package: Package) -> dict[str, PartReader]:
-    """Return the readers of all parts that have language; raises ValueError."""
+def read(package: Package, target_language: str = "") -> FileDraft:
+    """Return the draft of an Office file; raises ValueError."""
     if "[Content_Types].xml" not in package.entries:
         raise ValueError("the package is no Office file: it has no part [Content_Types].xml")
     texts = package.read_texts(_is_text)
     labels = _labels(texts)
-    return {
+    parts = {
         name: OfficeReader(text, labels, is_master="Master" in name or "Layout" in name).read(
             is_main=name == "word/document.xml"
         )
         for name, text in texts.items()
         if not name.startswith(("xl/tables", "xl/pivot")) and ("/worksheets/" not in name or _SHEET_TEXT.search(text))
     }
+    return draft_of_parts(package, parts, target_language, _remarks(package.entries))
 
 
 def _is_text(name: str) -> bool:
@@ -196,9 +201,8 @@ def _labels(texts: dict[str, str]) -> frozenset[str]:
     return frozenset(labels)
 
 
-def remarks(package: Package) -> list[str]:
-    """Return what a user should know of what comes back as it is."""
-    names = package.entries
+def _remarks(names: Collection[str]) -> list[str]:
+    """Return what a user should know of the parts that stay as they are."""
     found = []
     if any(name.lower().endswith("vbaproject.bin") for name in names):
         found.append("the file has macros, which stay as they are")

@@ -1,11 +1,14 @@
 """OpenDocument (odt, odp, ods): which parts and elements are language, and how their text is written."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from service.documents.inline_tags import Format, escaped
+from service.documents.draft import FileDraft
+from service.documents.inline_content import Format
+from service.documents.inline_tags import escaped
 from service.documents.package import Package
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
+from service.documents.parts import draft_of_parts
 from service.documents.xml import Node, Tag, attributes_at
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -147,8 +150,8 @@ class OpenDocumentReader(PartReader):
         return min(int(count), 1_000) if count.isascii() and count.isdigit() else 1
 
 
-def readers(package: Package) -> dict[str, PartReader]:
-    """Return the readers of all parts that have language; raises ValueError."""
+def read(package: Package, target_language: str = "") -> FileDraft:
+    """Return the draft of an OpenDocument file; raises ValueError."""
     if "content.xml" not in package.entries:
         raise ValueError("the package is no OpenDocument file: it has no part content.xml")
     if "META-INF/manifest.xml" in package.entries and b"encryption-data" in package.read("META-INF/manifest.xml"):
@@ -156,14 +159,15 @@ def readers(package: Package) -> dict[str, PartReader]:
     texts = package.read_texts(lambda name: bool(_PARTS.match(name)))
     styles: dict[str, tuple[str, bool]] = {}
     order = sorted(texts, key=lambda name: not name.endswith("styles.xml"))  # the styles first
-    return {name: OpenDocumentReader(texts[name], styles).read(is_main=name == "content.xml") for name in order}
+    parts = {name: OpenDocumentReader(texts[name], styles).read(is_main=name == "content.xml") for name in order}
+    return draft_of_parts(package, parts, target_language, _remarks(package.entries))
 
 
-def remarks(package: Package) -> list[str]:
-    """Return what a user should know of what comes back as it is."""
+def _remarks(names: Collection[str]) -> list[str]:
+    """Return what a user should know of the parts that stay as they are."""
     found = []
-    if any(name.startswith(("Basic/", "Scripts/")) for name in package.entries):
+    if any(name.startswith(("Basic/", "Scripts/")) for name in names):
         found.append("the file has macros, which stay as they are")
-    if "META-INF/documentsignatures.xml" in package.entries:
+    if "META-INF/documentsignatures.xml" in names:
         found.append("the file has a digital signature, which does not hold for its translation")
     return found

@@ -8,45 +8,35 @@ everything else in it keeps its bytes.  What elements mean is said by a `Vocabul
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from typing import NamedTuple, Self
 
 from service.documents.draft import Draft, Notice, Slot, Unit, Written, has_language, text_of
-from service.documents.inline_tags import (
+from service.documents.inline_content import (
     ALONE,
+    CODE,
     Atom,
     Container,
     Format,
-    Item,
     Point,
     Source,
-    TagsLost,
     Text,
-    add,
-    decode,
-    encode,
-    escaped,
+    joined,
     main_format,
     marked,
-    source_of,
     texts_in,
+    with_fields,
     without_frame,
 )
+from service.documents.inline_tags import Item, TagsLost, decode, encode, escaped
 from service.documents.xml import Node, Tag, attributes_at, node_of, pieces
 from service.records import TextFormat, Translation, WarningKind
 from service.text.document import TagKind
 
 _EMPTY = re.compile(r"<[^\s<>/]+\s*/>|<[^\s<>]+\s*>\s*</[^<>]+>")
-# Fonts and styles of what is code: in a line of other text it comes back as it is.
-CODE = re.compile(  # neither "Arial Unicode MS" nor "Barcode" nor "Consolidated"
-    r"(?<![a-z])code|(?-i:(?<!Uni|Bar|Zip)(?<!Post)Code)|sourcecode|verbatim|preformat|teletype|"
-    r"(?<!american )typewriter|keyboard|listing|quelltext|source_?(?:20_)?text|consolas?\b|console\b|courier|"
-    r"\bmono(?!type)|mono\b|menlo",
-    re.IGNORECASE,
-)
-
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)(?:"|\Z)')
 MAX_PLACES = 500_000  # texts, and what says a language; 1,000 pages have a fifth of that
 
@@ -193,7 +183,7 @@ class PartReader:
         written = self.text[node.begin + 1 : node.content]
         prefix = written[: written.find(":") + 1] if re.match(r"[\w.-]+:", written) else ""
         place = Place(content, node.content_end)
-        atoms = self._with_fields(self._atoms(children, Format("", (), node.name.partition(":")[0], prefix)))
+        atoms = with_fields(self._atoms(children, Format("", (), node.name.partition(":")[0], prefix)))
         place.before, atoms, place.after = without_frame(atoms)
         if has_language("".join(one.text for one in texts_in(atoms) if not one.format.is_code)):
             place.base = main_format(atoms)
@@ -201,29 +191,28 @@ class PartReader:
             self.places.append(place)
 
     def _atoms(self, children: Sequence["Node | str"], around: Format) -> list[Atom]:
-        """Return what is in a paragraph, a container or spans; texts of one format are joined."""
-        words, atoms = self._words, list[Atom]()
+        """Return what is in a paragraph, a container or spans."""
+        return joined(self._pieces(children, around))
+
+    def _pieces(self, children: Sequence["Node | str"], around: Format) -> Iterator[Atom]:
+        words = self._words
         for child in children:
             if isinstance(child, str):
                 if words.spans:
-                    add(atoms, Text(around, self._spaced(child)))
+                    yield Text(around, self._spaced(child))
             elif child.name in words.runs:
-                for one in self._run(child, around):
-                    add(atoms, one)
+                yield from self._run(child, around)
             elif child.name in words.texts:  # without a run
-                add(atoms, Text(around._replace(key=ALONE), self._spaced(child.text)))
+                yield Text(around._replace(key=ALONE), self._spaced(child.text))
             elif child.name in words.spans:
-                for one in self._atoms(child.children, self._span(child, around)):
-                    add(atoms, one)
+                yield from self._atoms(child.children, self._span(child, around))
             elif child.name in words.characters:
-                add(atoms, Text(around, words.characters[child.name] * self.repeats(child)))
+                yield Text(around, words.characters[child.name] * self.repeats(child))
             elif child.name in words.containers:
-                atoms.append(self._container(child, words.containers[child.name], around))
+                yield self._container(child, words.containers[child.name], around)
             elif child.name not in words.dropped:
                 shows = child.text if child.name in words.shown else ""
-                source = (*around.source, (child.begin, child.end), around.ends)
-                add(atoms, Point(source, shows))
-        return atoms
+                yield Point((*around.source, (child.begin, child.end), around.ends), shows)
 
     def _spaced(self, text: str) -> str:
         return text if self._words.space is None else self._words.space.sub(" ", text)
@@ -303,32 +292,6 @@ class PartReader:
         """Whether the text of a container was chosen from a list, or comes from elsewhere."""
         return False
 
-    def _with_fields(self, atoms: list[Atom]) -> list[Atom]:
-        """Return the atoms with each field that ends among them as one: a link around its text, others as they are."""
-        done: list[Atom] = []
-        begins: list[int] = []
-        for atom in atoms:
-            if isinstance(atom, Container):
-                done.append(atom._replace(inside=self._with_fields(atom.inside)))
-                continue
-            done.append(atom)
-            part = atom.field_part if isinstance(atom, Point) else ""
-            if part == "begin":
-                begins.append(len(done) - 1)
-            elif part == "end" and begins:
-                begin = begins.pop()
-                done[begin:] = [self._field(done[begin:])]
-        return done
-
-    def _field(self, atoms: list[Atom]) -> Atom:
-        parts = [one.field_part if isinstance(one, Point) else "" for one in atoms]
-        separate = parts.index("separate") if "separate" in parts else len(parts) - 1
-        code = "".join(parts[1:separate]).strip()
-        inside = atoms[separate + 1 : -1]
-        if code.upper().startswith("HYPERLINK") and inside:
-            return Container(source_of(atoms[: separate + 1]), inside, source_of(atoms[-1:]))
-        return Point(source_of(atoms), "".join(one.text for one in texts_in(inside)))
-
     def draft(self) -> Draft:
         """Return the draft of the part."""
         translated = [place for place in self.places if place.fixed is None]
@@ -392,16 +355,19 @@ class _Filler:
     def __init__(self, text: str, slots: Sequence[Slot]) -> None:
         self._text = text
         self._slots = slots
+        self._begins = [slot.begin for slot in slots]
 
     def of(self, source: Source) -> str:
         return "".join(one if isinstance(one, str) else self.between(*one) for one in source)
 
     def between(self, begin: int, end: int) -> str:
         parts: list[str] = []
-        for slot in self._slots:
-            if begin <= slot.begin and slot.end <= end:
-                parts += self._text[begin : slot.begin], slot.text
-                begin = slot.end
+        for number in range(bisect_left(self._begins, begin), len(self._slots)):
+            slot = self._slots[number]
+            if slot.end > end:
+                break
+            parts += self._text[begin : slot.begin], slot.text
+            begin = slot.end
         return "".join((*parts, self._text[begin:end]))
 
 

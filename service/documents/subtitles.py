@@ -10,7 +10,7 @@ from html import unescape
 from itertools import pairwise
 from typing import NamedTuple
 
-from service.documents.draft import Draft, Notice, Slot, Unit, Written, filled, has_language, line_of, text_of
+from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
 from service.documents.inline_tags import Item, Mark, TagsLost, decode_parts, encode, escaped, merged, with_html_pairs
 from service.documents.sentence_cut import cut
 from service.records import TextFormat, Translation, WarningKind
@@ -229,7 +229,7 @@ def read(text: str, *, has_references: bool) -> Draft:
     if not _TIMING.search(text) and has_language(text.replace("WEBVTT", "", 1)):
         raise ValueError("there is no cue in the file: no line like 00:00:01,000 --> 00:00:02,000")
     texts = [one for one in _texts(text, has_references) if has_language(one.words)]
-    file = _File(text, list(_groups(texts)))
+    file = _File(text, Lines(text), list(_groups(texts)))
     return Draft(tuple(map(file.unit, file.groups)), file.write, wants_links=True)
 
 
@@ -314,12 +314,13 @@ class _File(NamedTuple):
     """A file and its texts."""
 
     text: str
+    lines: Lines
     groups: list[list[_Text]]
 
     def unit(self, group: list[_Text]) -> Unit:
         """Return the unit of texts that are translated as one."""
         source = encode(in_one(text.text.items for text in group))
-        return Unit(source, TextFormat.XLIFF, line_of(self.text, group[0].begin))
+        return Unit(source, TextFormat.XLIFF, self.lines.number(group[0].begin))
 
     def write(self, translations: Sequence[Translation]) -> Written:
         """Return the file with these translations of its groups."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from service.documents.draft import Draft, Slot, Unit, Written, filled, has_language, line_of, text_of
+from service.documents.draft import Draft, Lines, Slot, Unit, Written, filled, has_language, text_of
 from service.documents.xml import Element, read_elements
 from service.records import TextFormat, Translation, WarningKind
 
@@ -35,8 +35,9 @@ def read(text: str, target_language: str = "") -> Draft:
         raise ValueError(f"the file is no XLIFF 1.2 or 2: it begins with {root.name} of version {version or 'none'}")
     holder = "segment" if version[0] == "2" else "trans-unit"
     pairs = [pair for element in elements if element.name == holder and (pair := _pair(element, text))]
+    lines = Lines(text)
     units = tuple(
-        Unit(text[pair.source.content : pair.source.content_end], TextFormat.XLIFF, line_of(text, pair.source.begin))
+        Unit(text[pair.source.content : pair.source.content_end], TextFormat.XLIFF, lines.number(pair.source.begin))
         for pair in pairs
     )
     return Draft(units, partial(_write, text, elements, pairs, units, target_language))

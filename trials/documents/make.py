@@ -1,4 +1,4 @@
-"""Documents as programs write them: of our own words with libraries and by LibreOffice, and odfpy's own examples.
+"""Documents as programs write them: of our own words by libraries, LibreOffice, pandoc and Sphinx; odfpy's examples.
 
     python -m trials.documents.make DIRECTORY    # with LibreOffice where there is one
 
@@ -9,7 +9,6 @@ import io
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import docx
@@ -25,6 +24,8 @@ from openpyxl.comments import Comment
 from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.table import Table
 from pptx.util import Inches
+
+from trials.documents import books
 
 # A sentence as Word cuts it: a bold word in two runs, marks of the spelling check, revision numbers, an insertion.
 _CUT_SENTENCE = f"""<w:p {nsdecls("w")} w:rsidR="00A1">
@@ -190,42 +191,6 @@ def odf_sheet() -> bytes:
     return _saved(document)
 
 
-_CONTAINER = """<?xml version="1.0"?>
-<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
-<rootfile full-path="OPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
-_BOOK = """<?xml version="1.0"?>
-<package version="3.0" xmlns="http://www.idpf.org/2007/opf" unique-identifier="i">
-<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:identifier id="i">x</dc:identifier>
-<dc:title>The garden</dc:title><dc:language>en</dc:language></metadata>
-<manifest><item id="c" href="one.xhtml" media-type="application/xhtml+xml"/>
-<item id="n" href="nav.xhtml" properties="nav" media-type="application/xhtml+xml"/></manifest>
-<spine><itemref idref="c"/></spine></package>"""
-_PAGE = """<?xml version="1.0" encoding="utf-8"?>
-<!DOCTYPE html>
-<html xmlns="http://www.w3.org/1999/xhtml" lang="en"><head><title>One</title></head><body><h1>In spring</h1>
-<p>The <b>gardener</b> waters the roses.</p><pre>ls</pre></body></html>"""
-_CONTENTS = """<?xml version="1.0" encoding="utf-8"?>
-<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops" lang="en"><head>
-<title>Contents</title></head><body><nav epub:type="toc"><ol><li><a href="one.xhtml">In spring</a></li></ol></nav>
-</body></html>"""
-
-
-def book() -> bytes:
-    """An EPUB of one chapter, as the specification has it."""
-    written = io.BytesIO()
-    parts = {
-        "META-INF/container.xml": _CONTAINER,
-        "OPS/book.opf": _BOOK,
-        "OPS/one.xhtml": _PAGE,
-        "OPS/nav.xhtml": _CONTENTS,
-    }
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("mimetype", "application/epub+zip", zipfile.ZIP_STORED)
-        for name, content in parts.items():
-            archive.writestr(name, content)
-    return written.getvalue()
-
-
 def table_of_rich_cells() -> bytes:
     """A workbook of another library: cells in two formats, merged ones, a picture's text, a note, a link."""
     written = io.BytesIO()
@@ -264,7 +229,7 @@ MAKERS = {
     "text.odt": odf_text,
     "slides.odp": odf_slides,
     "sheet.ods": odf_sheet,
-    "book.epub": book,
+    "book.epub": books.as_specified,
 }
 _CONVERSIONS = {  # what LibreOffice makes of which files
     "word.docx": ("odt", "docx", "epub", "ott", "dotx", "docm"),
@@ -294,7 +259,12 @@ def make(directory: Path, office: str | None) -> list[Path]:
         for name, suffixes in _CONVERSIONS.items():
             converted = directory / f"by-libreoffice-{name.replace('.', '-')}"
             files += [convert(office, directory / name, suffix, converted) for suffix in suffixes]
-    return [*files, *examples(directory / "odfpy")]
+    return [
+        *files,
+        *books.by_pandoc(directory / "pandoc"),
+        *books.by_sphinx(directory / "sphinx"),
+        *examples(directory / "odfpy"),
+    ]
 
 
 def examples(directory: Path) -> list[Path]:

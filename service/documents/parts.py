@@ -1,35 +1,47 @@
-"""Files that are packages: opened, each part of language read by who knows it, and written as packages again."""
+"""A package as one file to translate: its parts of language, the language that they say they are in, and the way back.
+
+Knows no format: what is in a part is known by the reader of the part.
+"""
 
 from collections import Counter
-from collections.abc import Iterable
-from types import ModuleType
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from model.language_codes import subtags_of
-from service.documents import epub, ooxml, opendocument
-from service.documents.draft import FileDraft
+from service.documents.draft import Draft, FileDraft
 from service.documents.package import Package
-from service.documents.paragraphs import PartReader, Said
+from service.documents.paragraphs import Said
 
-READERS: dict[str, ModuleType] = {
-    **dict.fromkeys(("docx", "pptx", "xlsx"), ooxml),
-    **dict.fromkeys(("odt", "odp", "ods"), opendocument),
-    "epub": epub,
-}
 _ASIAN, _BIDI = {"eastAsia", "language-asian", "country-asian"}, {"bidi", "language-complex", "country-complex"}
 _SCRIPTS = {"Hans": _ASIAN, "Hant": _ASIAN, "Jpan": _ASIAN, "Kore": _ASIAN, "Arab": _BIDI, "Hebr": _BIDI}
 
 
-def read(content: bytes, document_format: str, target_language: str) -> FileDraft:
-    """Return the draft of a package; raises ValueError, in one line, if it is none or may be meant to harm."""
-    kind = READERS[document_format]
-    package = Package.open(content)
-    readers: dict[str, PartReader] = kind.readers(package)
+class Part(Protocol):
+    """A part that was read."""
+
+    text: str
+    languages: list[Said]
+
+    def draft(self) -> Draft:
+        """Return the draft of the part."""
+
+
+def draft_of_parts(
+    package: Package, parts: Mapping[str, Part], target_language: str, remarks: Sequence[str] = ()
+) -> FileDraft:
+    """Return the draft of a package.
+
+    Args:
+        parts: those with language, in the order in which they are translated.
+        target_language: BCP 47, which the parts say afterwards; empty: they say what they said.
+        remarks: what a user should know of what stays as it is.
+    """
     if target_language:
-        _say_language([said for reader in readers.values() for said in reader.languages], target_language)
+        _say_language([said for part in parts.values() for said in part.languages], target_language)
     return FileDraft(
-        {name: reader.draft() for name, reader in readers.items()},
-        lambda texts: package.with_parts({name: text for name, text in texts.items() if text != readers[name].text}),
-        tuple(kind.remarks(package)),
+        {name: part.draft() for name, part in parts.items()},
+        lambda texts: package.with_parts({name: text for name, text in texts.items() if text != parts[name].text}),
+        tuple(remarks),
     )
 
 
