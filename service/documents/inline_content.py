@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from service.documents.inline_tags import Item, Mark
+from service.documents.xml import MAX_DEPTH
 from service.text.document import TagKind
 
 # Fonts and styles of what is code: in a line of other text it comes back as it is.
@@ -175,7 +176,11 @@ def marked(atoms: Sequence[Atom], known: dict[int, Atom]) -> list[Item]:
 
 
 def with_fields(atoms: list[Atom]) -> list[Atom]:
-    """Return the atoms with each field that ends among them as one: a link around its text, others as they are."""
+    """Return the atoms with each field that ends among them as one: a link around its text, others as they are.
+
+    Raises:
+        ValueError: fields are nested too deeply.
+    """
     done: list[Atom] = []
     begins: list[int] = []
     for atom in atoms:
@@ -186,6 +191,8 @@ def with_fields(atoms: list[Atom]) -> list[Atom]:
         part = atom.field_part if isinstance(atom, Point) else ""
         if part == "begin":
             begins.append(len(done) - 1)
+            if len(begins) > MAX_DEPTH:
+                raise ValueError(f"fields are nested more than {MAX_DEPTH} deep")
         elif part == "end" and begins:
             begin = begins.pop()
             done[begin:] = [_field(done[begin:])]

@@ -122,7 +122,7 @@ def by_pandoc(directory: Path) -> list[Path]:
 
 
 _SETTINGS = """
-project, author, language, version, release = "The garden", "A gardener", "en", "1", "1.0"
+project, author, copyright, language, version = "The garden", "A gardener", "2026, a gardener", "en", "1"
 epub_show_urls, html_theme = "footnote", "alabaster"
 """
 _INDEX = """
@@ -159,6 +159,17 @@ def by_sphinx(directory: Path) -> list[Path]:
     for name, text in (("conf.py", _SETTINGS), ("index.rst", _INDEX), ("winter.rst", _WINTER)):
         (directory / "source" / name).write_text(text)
     subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-b", "epub", directory / "source", directory / "built"], check=True
+        [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "-qb",
+            "epub",
+            "-d",
+            directory / "trees",
+            directory / "source",
+            directory / "built",
+        ],
+        check=True,
     )
     return sorted((directory / "built").glob("*.epub"))

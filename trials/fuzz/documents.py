@@ -60,12 +60,12 @@ def large() -> dict[str, bytes]:
     page_break = '<w:r><w:br w:type="page"/></w:r>'
     box = f"<w:r><w:pict><w:p>{text}</w:p></w:pict></w:r>"
     begin, end = (f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "end"))
-    blocks = [f"Paragraph number {number}." for number in range(3_000)]
+    blocks = [f"Paragraph number {number}." for number in range(2_000)]
     return {
         "runs.docx": word(f"<w:p>{text * 35_000}</w:p>"),
         "breaks.docx": word(f"<w:p>{page_break * 60_000}{text}</w:p>"),
         "boxes.docx": word(f"<w:p>{text}{(box + text) * 12_000}</w:p>"),
-        "fields.docx": word(f"<w:p>{begin * 5_000}{text}{end * 5_000}</w:p>"),
+        "fields.docx": word(f"<w:p>{begin * 250}{text * 30_000}{end * 250}</w:p>"),
         "spans.odt": open_text(f"<text:p>{'<text:span>word </text:span>' * 60_000}</text:p>"),
         "paragraphs.txt": b"A short paragraph.\n\n" * 200_000,
         "messages.json": json.dumps({f"key{number}": "A short message." for number in range(100_000)}).encode(),

@@ -268,6 +268,19 @@ def test_code_that_is_lost_or_doubled_is_noticed(translation):
     assert written == ("a `x` `y`\n", (Notice(WarningKind.NOT_TRANSLATED, 1),))
 
 
+def test_a_block_that_would_change_the_others_is_found_in_few_looks_at_the_file(monkeypatch):
+    looks: list[str] = []
+    look = markdown._File._shape
+    monkeypatch.setattr(markdown._File, "_shape", lambda self, text: (looks.append(text), look(self, text))[1])
+    blocks = [f"Paragraph {number}." for number in range(60)]
+
+    written = shouted(markdown.read("\n\n".join([*blocks, "[Toc]", *blocks])))  # "[TOC]" is of another dialect
+
+    assert written.text == "\n\n".join([*blocks, "[Toc]", *blocks]).upper().replace("[TOC]", "[Toc]")
+    assert written.notices == (Notice(WarningKind.NOT_TRANSLATED, 121),)
+    assert len(looks) < 20
+
+
 def test_a_block_whose_translation_failed_stays_as_it_was():
     written = markdown.read("a\n\nb\n").write([Translation(error=InternalError("broken")), translation_of("B")])
 

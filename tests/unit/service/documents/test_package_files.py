@@ -109,6 +109,11 @@ HOSTILE = {
     "entity from a file": ("docx", of_document(_ENTITY), "document type"),
     "not well-formed": ("docx", of_document("<w><p></w>"), "no well-formed XML"),
     "deep": ("docx", of_document("<a>" * 300 + "</a>" * 300), "nested more than 256 deep"),
+    "fields in fields": (
+        "docx",
+        word("<w:p>" + '<w:r><w:fldChar w:fldCharType="begin"/></w:r>' * 300 + "</w:p>"),
+        "fields are nested more than 256 deep",
+    ),
     "no UTF-8": ("docx", of_document(b"<w>\xff</w>"), "not valid UTF-8 at byte 3"),
     "UTF-16": ("docx", of_document('<?xml version="1.0" encoding="UTF-16"?><w/>'), "UTF-8 is accepted"),
 }
