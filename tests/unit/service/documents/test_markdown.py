@@ -271,7 +271,12 @@ def test_code_that_is_lost_or_doubled_is_noticed(translation):
 def test_a_block_that_would_change_the_others_is_found_in_few_looks_at_the_file(monkeypatch):
     looks: list[str] = []
     look = markdown._File._shape
-    monkeypatch.setattr(markdown._File, "_shape", lambda self, text: (looks.append(text), look(self, text))[1])
+
+    def noted(self: markdown._File, text: str) -> list[tuple[str, int]]:
+        looks.append(text)
+        return look(self, text)
+
+    monkeypatch.setattr(markdown._File, "_shape", noted)
     blocks = [f"Paragraph {number}." for number in range(60)]
 
     written = shouted(markdown.read("\n\n".join([*blocks, "[Toc]", *blocks])))  # "[TOC]" is of another dialect
