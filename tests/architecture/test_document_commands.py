@@ -161,20 +161,20 @@ def test_every_module_and_script_of_python_exists():
         assert path.exists() or path.with_suffix(".py").exists() or line.words[2] in {"pytest", "venv"}, line.where
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_setting_variable_extra_metric_and_link_of_a_document_exists(document):
-    text = document.read_text(encoding="utf-8")
+def test_every_setting_variable_extra_metric_and_link_of_a_document_exists():
     groups = "|".join(sorted({name.partition(".")[0] for name in SETTINGS}))
-    named = re.findall(rf"(?<![\w./])(?:{groups})\.[a-z_]+(?![\w./])", " ".join(spans(text)))
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if ":" not in link]
-    extras = re.findall(r"(?:dragoman|\.)\[([a-z,]+)\]", text)
-    metrics = re.findall(r"(?<![\w/])dragoman_(?!client)[a-z0-9_]+(?!\w|\.\w)", text)
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        named = re.findall(rf"(?<![\w./])(?:{groups})\.[a-z_]+(?![\w./])", " ".join(spans(text)))
+        links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if ":" not in link]
+        extras = re.findall(r"(?:dragoman|\.)\[([a-z,]+)\]", text)
+        metrics = re.findall(r"(?<![\w/])dragoman_(?!client)[a-z0-9_]+(?!\w|\.\w)", text)
 
-    assert set(named) - SETTINGS == set()
-    assert set(re.findall(r"DRAGOMAN_[A-Z]+__\w+", text)) - VARIABLES == set()
-    assert {name for extra in extras for name in extra.split(",")} - known_extras() == set()
-    assert {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in metrics} - METRICS == set()
-    assert [link for link in links if link and not (document.parent / link).exists()] == []
+        assert set(named) - SETTINGS == set(), document
+        assert set(re.findall(r"DRAGOMAN_[A-Z]+__\w+", text)) - VARIABLES == set(), document
+        assert {name for extra in extras for name in extra.split(",")} - known_extras() == set(), document
+        assert {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in metrics} - METRICS == set(), document
+        assert [link for link in links if link and not (document.parent / link).exists()] == [], document
 
 
 def known_extras() -> set[str]:
@@ -196,10 +196,10 @@ def test_every_promise_of_security_names_its_tests():
     assert [row for row in rows if "`tests/" not in row] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_file_that_a_document_names_exists(document):
-    words = " ".join(spans(document.read_text(encoding="utf-8"))).split()
+def test_every_file_that_a_document_names_exists():
     tops = "service|model|export|protos|tests|bench|trials|deploy"
-    named = [word for word in words if re.fullmatch(rf"({tops})/[\w./-]+", word)]
+    for document in DOCUMENTS:
+        words = " ".join(spans(document.read_text(encoding="utf-8"))).split()
+        named = [word for word in words if re.fullmatch(rf"({tops})/[\w./-]+", word)]
 
-    assert [name for name in named if not (ROOT / name).exists()] == []
+        assert [name for name in named if not (ROOT / name).exists()] == [], document

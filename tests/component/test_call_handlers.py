@@ -64,12 +64,12 @@ class TestEnd:
                 while not harness.ended:  # noqa: ASYNC110  books raise no events
                     await asyncio.sleep(0.01)
 
-            await asyncio.wait_for(harness.handlers.answers_sent(0.05), 5)
+            await asyncio.wait_for(harness.handlers.answers_sent(0.05), 60)
             waiting = asyncio.create_task(harness.handlers.answers_sent(60.0))
             await asyncio.sleep(0)
             has_waited = not waiting.done()
 
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
         assert has_waited
 
     async def test_nothing_is_waited_for_when_every_answer_was_taken(self, harness):
@@ -78,7 +78,7 @@ class TestEnd:
         harness.behaviour = raising(NotFound("no such model"))
         await failure(harness.one())
 
-        await asyncio.wait_for(harness.handlers.answers_sent(60.0), 5)
+        await asyncio.wait_for(harness.handlers.answers_sent(60.0), 60)
 
 
 class TestMessage:

@@ -91,7 +91,7 @@ class TestRefusalsBeforeTheMessage:
             options = [("grpc.service_config", config)]
             async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options) as channel:
                 method: Any = channel.unary_unary(f"/{ONE}")
-                assert await method(b"hi", timeout=30.0) == b"done"
+                assert await method(b"hi", timeout=120.0) == b"done"
 
             assert len(full.told) == 3
             assert await server.books() == {"OK": 1.0, "RESOURCE_EXHAUSTED": 2.0}

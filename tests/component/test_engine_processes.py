@@ -124,7 +124,7 @@ def test_engine_ends_quietly_when_its_report_finds_the_core_gone(factory):
         ours.shutdown(socket.SHUT_RD)  # its reports find nobody, and it reads no end that would tell it first
         ours.sendall(to_frame(EngineSpec(bundle_dir=Path("bundle"), runner_factory=factory, heartbeat_interval_s=0.01)))
 
-        _, complaints = engine.communicate(timeout=60)
+        _, complaints = engine.communicate(timeout=120.0)
 
     assert (engine.returncode, complaints) == (0, b"")
 

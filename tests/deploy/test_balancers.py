@@ -134,7 +134,7 @@ async def calling_through(address: str) -> AsyncIterator[Callers]:
             yield callers
         finally:
             callers.is_over = True
-            await asyncio.wait_for(asyncio.gather(*tasks), 30)
+            await asyncio.wait_for(asyncio.gather(*tasks), 60)
 
 
 def test_envoy_configuration():

@@ -16,8 +16,9 @@ from protos import translation_pb2 as pb
 
 TRANSLATE = "/dragoman.v1.TranslationService/Translate"
 TRANSLATE_STREAM = "/dragoman.v1.TranslationService/TranslateStream"
+SCORE = "/dragoman.v1.TranslationService/Score"
 LIST_MODELS = "/dragoman.v1.TranslationService/ListModels"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 def words(length: int) -> str:

@@ -5,7 +5,9 @@ import json
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from model.bundle import GOLDEN_NAME, GoldenSentence, staging_directory, write_bundle, write_golden_sentences
 from model.config import ModelConfig
@@ -13,8 +15,18 @@ from model.manifest import DecodingDefaults, Manifest, Variant
 from model.tokenizer import train_tokenizer
 
 CHARACTERS = string.ascii_letters + string.digits + ".,!?-"
+VOCABULARY = len(CHARACTERS) + 5  # four special ids and the word mark
 MAX_SOURCE_TOKENS = 512
 NOT_A_GRAPH = b"\x12\x09echo echo"  # an ONNX file of nothing but its producer's name
+
+
+@cache
+def tokenizer() -> bytes:
+    """Return a SentencePiece model of single characters."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "shared.spm"
+        train_tokenizer([" ".join(CHARACTERS), CHARACTERS] * 10, path, vocab_size=VOCABULARY, model_type="char")
+        return path.read_bytes()
 
 
 def write_echo_bundle(
@@ -33,9 +45,7 @@ def write_echo_bundle(
         has_scorer: whether the manifest says so; the echo runner scores in any case.
     """
     with staging_directory(destination) as staging:
-        vocab_size = len(CHARACTERS) + 5  # four special ids and the word mark
-        sentences = [" ".join(CHARACTERS), CHARACTERS] * 10
-        train_tokenizer(sentences, staging / "shared.spm", vocab_size=vocab_size, model_type="char")
+        (staging / "shared.spm").write_bytes(tokenizer())
         for graph in ("encoder.onnx", "decoder_step.onnx", *["scorer.onnx"] * has_scorer):
             (staging / graph).write_bytes(NOT_A_GRAPH)
         if golden:
@@ -46,7 +56,7 @@ def write_echo_bundle(
             version=version,
             source_language=languages[0],
             target_language=languages[1],
-            config=ModelConfig(vocab_size=vocab_size),
+            config=ModelConfig(vocab_size=VOCABULARY),
             decoding=DecodingDefaults(beam_size=2, max_target_tokens=256, max_source_tokens=MAX_SOURCE_TOKENS),
             variants={
                 "fp32": Variant(
@@ -98,26 +108,3 @@ def cut_tokenizer(bundle: Path) -> None:
     files = json.loads((bundle / "manifest.json").read_text())["files"]
     files["shared.spm"] = {"sha256": hashlib.sha256(b"\x00" * 100).hexdigest(), "bytes": 100}
     edit_manifest(bundle, files=files)
-
-
-def empty(bundle: Path) -> None:
-    for path in bundle.iterdir():
-        path.unlink()
-
-
-# Each with a part of the reason that must be given.
-WAYS_TO_SPOIL: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (
-        lambda bundle: (bundle / "encoder.onnx").write_bytes(NOT_A_GRAPH[:-1]),
-        "encoder.onnx has 10 bytes, the manifest says 11",
-    ),
-    "tampered": (tamper, "encoder.onnx has another SHA-256 than the manifest says"),
-    "without manifest": (lambda bundle: (bundle / "manifest.json").unlink(), "is not a bundle"),
-    "empty": (empty, "is not a bundle"),
-    "pickle": (
-        lambda bundle: (bundle / "weights.pt").write_bytes(b"\x80\x04."),
-        "weights.pt can run code when it is opened",
-    ),
-    "another name": (lambda bundle: edit_manifest(bundle, name="other"), "has a manifest of name 'other'"),
-    "no tokenizer": (cut_tokenizer, "the engine did not start: ValueError: tokenizer"),
-}

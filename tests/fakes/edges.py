@@ -31,7 +31,7 @@ def http_to_each_edge(server: ServerProcess) -> Iterator[list[http.client.HTTPCo
     with ExitStack() as stack:
         found: dict[int, http.client.HTTPConnection] = {}
         while len(found) < len(server.edge_pids()):
-            connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=120.0)
             stack.enter_context(closing(connection))
             connection.request("GET", "/healthz")  # which waits until the edge has accepted it
             connection.getresponse().read()

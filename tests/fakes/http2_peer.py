@@ -93,7 +93,7 @@ class Peer:
             opening: what it sends first.
             source: the address that it calls from.
         """
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(source, 0))
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=120.0, source_address=(source, 0))
         self._answers = answers
         self._socket.sendall(opening)
         self.num_pings = 0  # from the server
@@ -185,7 +185,7 @@ def more_descriptors(count: int) -> Iterator[None]:
 
 def idle_connection(port: int) -> socket.socket:
     """A connection that opens HTTP/2 and then says nothing."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=120.0)
     connection.sendall(PREFACE + settings_frame())
     return connection
 

@@ -25,7 +25,7 @@ def ask(
     port: Place, verb: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> Answer:
     """The answer of a server on this machine, over a connection of its own where none is given."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30) if isinstance(port, int) else port
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120.0) if isinstance(port, int) else port
     try:
         connection.request(verb, path, body, dict(headers or {}))
         answer = connection.getresponse()

@@ -146,4 +146,4 @@ async def probing(
         yield probe
     finally:
         is_over.set()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, 60)

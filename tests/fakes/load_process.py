@@ -97,7 +97,7 @@ class Generator:
 
     async def run(self) -> list[Record]:
         channels = [channel for methods in self._methods for channel, _ in methods]
-        await asyncio.gather(*(asyncio.wait_for(channel.channel_ready(), 30) for channel in channels))
+        await asyncio.gather(*(asyncio.wait_for(channel.channel_ready(), 60) for channel in channels))
         start = max(self._plan.start_at, time.monotonic())
         schedule = sorted(
             (start + offset, number, phase)

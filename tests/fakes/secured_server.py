@@ -64,7 +64,7 @@ def with_key(key: str, request_id: str = "call-1") -> tuple[tuple[str, str], ...
 async def code_with(calls: Calls, method: str, key: str) -> Code:
     """The status of a call without a message that anybody would understand."""
     try:
-        await calls.method(method)(b"\x0a\x01a", metadata=with_key(key), timeout=20)
+        await calls.method(method)(b"\x0a\x01a", metadata=with_key(key), timeout=120.0)
     except grpc.aio.AioRpcError as error:
         return error.code()
     return Code.OK

@@ -83,7 +83,7 @@ class ServerProcess:
     def get(self, path: str) -> tuple[int, str]:
         port = (path == "/metrics" and self.metrics_port) or self.http_port
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120.0) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:
@@ -104,7 +104,7 @@ class ServerProcess:
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
-    def wait(self, timeout_s: float = 20.0) -> int:
+    def wait(self, timeout_s: float = 120.0) -> int:
         return self.process.wait(timeout_s)
 
     def log_text(self) -> str:

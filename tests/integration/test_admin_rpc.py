@@ -24,7 +24,7 @@ ADMIN = {"DRAGOMAN_LISTEN__ADMIN_PORT": "0"}
 
 async def status_of(server: ServerProcess) -> pb.GetStatusResponse:
     async with calling(server.admin_address) as calls:
-        return pb.GetStatusResponse.FromString(await calls.method(f"{SERVICE}/GetStatus")(b"", timeout=10))
+        return pb.GetStatusResponse.FromString(await calls.method(f"{SERVICE}/GetStatus")(b"", timeout=120.0))
 
 
 async def test_there_is_no_admin_port_unless_it_is_asked_for(server):

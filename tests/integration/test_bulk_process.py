@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.fakes.bulk_runs import bulk, drafts, parts_done, parts_folder
 from tests.fakes.own_text import own_sentences
 
@@ -23,6 +25,7 @@ def run_to_end(source: Path, output: Path, address: str) -> None:
     assert process.returncode == 0, said
 
 
+@pytest.mark.thorough
 def test_killed_four_times_the_output_is_that_of_an_undisturbed_run(server, tmp_path):
     source, whole, killed = (tmp_path / name for name in ("in.txt", "whole.txt", "killed.txt"))
     write_source(source, 800)

@@ -11,14 +11,13 @@ COMMAND = (sys.executable, "-m", "service")
 
 def redirected(redirection: str, *words: str) -> "subprocess.CompletedProcess[str]":
     shell = ("sh", "-c", f'"$@" {redirection}', "sh", *COMMAND, *words)
-    return subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(shell, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.parametrize(
     ("words", "redirection", "message"),
     [
         (("version",), ">&-", "it is closed"),
-        (("--help",), "> /dev/full", "No space left on device"),
         (("health", "--help"), ">&-", "it is closed"),
         (("keys", "new", "a"), "> /dev/full", "No space left on device"),
     ],
@@ -29,13 +28,12 @@ def test_a_result_that_cannot_be_printed_is_one_line_and_exit_code_2(words, redi
     assert (done.returncode, done.stderr) == (2, f"dragoman: standard output: {message}\n")
 
 
-@pytest.mark.parametrize("words", [("version",), ("health", "--help")])
-def test_a_result_that_nobody_reads_ends_the_command_without_a_word(words):
+def test_a_result_that_nobody_reads_ends_the_command_without_a_word():
     reading, writing = os.pipe()
     os.close(reading)
 
     done = subprocess.run(
-        [*COMMAND, *words], stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        [*COMMAND, "version"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=300
     )
     os.close(writing)
 
@@ -48,18 +46,21 @@ def test_lines_from_an_input_that_is_closed_are_an_error_that_says_so():
     assert (closed.returncode, closed.stderr) == (2, "dragoman: standard input: it is closed\n")
 
 
-@pytest.mark.parametrize("redirection", ["2> /dev/full", "<&- 2>&-"])
-def test_remarks_that_cannot_be_printed_change_no_result_and_get_into_no_socket(server, redirection, tmp_path):
+def test_remarks_that_cannot_be_printed_change_no_result(server):
+    translated = redirected("2> /dev/full", "translate", "--server", server.address, "one")
+    failed = redirected("2> /dev/full", "health", "--server", "127.0.0.1:1")
+
+    assert (translated.returncode, translated.stdout) == (0, "one\n")
+    assert failed.returncode == 1
+
+
+def test_remarks_without_a_standard_error_get_into_no_socket(server, tmp_path):
     output = tmp_path / "out.txt"
     (tmp_path / "in.txt").write_text("one\ntwo\n")
 
-    translated = redirected(redirection, "translate", "--server", server.address, "one")
-    bulk = redirected(redirection, "bulk", str(tmp_path / "in.txt"), str(output), "--server", server.address)
-    failed = redirected(redirection, "health", "--server", "127.0.0.1:1")
+    bulk = redirected("<&- 2>&-", "bulk", str(tmp_path / "in.txt"), str(output), "--server", server.address)
 
-    assert (translated.returncode, translated.stdout) == (0, "one\n")
     assert (bulk.returncode, output.read_text()) == (0, "one\ntwo\n")
-    assert failed.returncode == 1
 
 
 def test_a_status_that_is_shown_anew_ends_with_its_reader(start_server):

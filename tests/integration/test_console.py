@@ -130,7 +130,7 @@ def test_text_that_needs_or_gets_no_translation_is_shown_as_it_is(server):
 
 
 async def test_page_that_asks_for_something_else_frees_the_rows(server):
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=120.0)
     text = " ".join(["A sentence of many letters that takes its time."] * 3)
     body = json.dumps({"text": text + " And another one.", "source": "en", "target": "de"})
     connection.request("POST", "/console/translate", body, {"Content-Type": "application/json"})

@@ -2,15 +2,15 @@
 
 import importlib.metadata
 import json
-from pathlib import Path
 
 import pytest
 
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
-from model.bundle import Bundle, default_bundle_dir
+from model.bundle import Bundle
 from tests.fakes.calls import calling
 from tests.fakes.server_process import run_to_end, start
+from tests.fakes.tiny_model import write_tiny_checkpoint
 
 REAL_ENGINE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner"}
 
@@ -24,10 +24,11 @@ pytestmark = pytest.mark.skipif(_has_gpu_build(), reason="ONNX Runtime's build f
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """With graphs for CPUs and for a GPU."""
+    """Return a bundle of random weights with graphs for CPUs and for a GPU."""
+    directory = tmp_path_factory.mktemp("both")
     options = ExportOptions(precisions=("fp32", "fp16"), keep_weights=False)
-    directory: Path = tmp_path_factory.mktemp("both") / "en-de"
-    return export_bundle(ExportSource.load(default_bundle_dir()), directory, options, Samples())
+    source = ExportSource.load(write_tiny_checkpoint(directory / "checkpoint"))
+    return export_bundle(source, directory / "bundle", options, Samples())
 
 
 def test_cuda_without_cuda_is_exit_status_1_and_one_line_with_the_command(both):

@@ -43,7 +43,7 @@ def printed(program: str, replaced: dict[str, str]) -> list[str]:
     for written, meant in replaced.items():
         assert written in program
         program = program.replace(written, meant)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120.0, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 async def answered(
     calls: Calls, method: str, request: Message, kind: type[_Response], metadata: Any = None
 ) -> _Response:
-    return kind.FromString(await calls.method(method)(request.SerializeToString(), timeout=30, metadata=metadata))
+    return kind.FromString(await calls.method(method)(request.SerializeToString(), timeout=120.0, metadata=metadata))
 
 
 async def translated(calls: Calls, *contents: str, **fields: Any) -> google.TranslateTextResponse:
@@ -111,7 +111,7 @@ class TestGoogle:
                 request = google.TranslateTextRequest(
                     contents=[text], source_language_code="en", target_language_code="de"
                 )
-                call = calls.method(f"{GOOGLE}TranslateText")(request.SerializeToString(), timeout=30)
+                call = calls.method(f"{GOOGLE}TranslateText")(request.SerializeToString(), timeout=120.0)
                 await call
                 trailers.append(dict(await call.trailing_metadata()))
 

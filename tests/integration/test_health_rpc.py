@@ -72,7 +72,7 @@ def ask(server: ServerProcess, service: str, *requests: Request) -> list[reflect
             reflection_pb2.ServerReflectionRequest.SerializeToString,
             reflection_pb2.ServerReflectionResponse.FromString,
         )
-        return list(method(iter(requests), timeout=10))
+        return list(method(iter(requests), timeout=120.0))
 
 
 class TestReflection:

@@ -49,7 +49,7 @@ async def test_work_is_counted_by_method_priority_and_outcome(server):
     async with calling(server.address) as calls:
         response = await calls.translate("Hi.", "", "x" * 20_000, "ok")
         await calls.texts("Hi.", priority=pb.PRIORITY_BATCH)
-        await calls.method(LIST_MODELS)(b"", timeout=10)
+        await calls.method(LIST_MODELS)(b"", timeout=120.0)
 
     assert [translation.status.code for translation in response.translations] == [0, 0, 3, 0]
     assert [now - then for now, then in zip(counts(), before, strict=True)] == [14, 14, 4, 1, 2, 1, 1, 1]
@@ -89,13 +89,10 @@ def test_metrics_can_have_a_port_of_their_own(start_server):
 
 
 @pytest.mark.promise("I9")
-@pytest.mark.parametrize(("host", "edges"), [("::", "1"), ("localhost", "2")])
-async def test_both_ports_are_reached_at_ipv4_and_ipv6(start_server, host, edges):
-    server = start_server(
-        DRAGOMAN_LISTEN__GRPC_HOST=host, DRAGOMAN_LISTEN__HTTP_HOST=host, DRAGOMAN_LISTEN__EDGES=edges
-    )
+async def test_both_ports_of_one_process_are_reached_at_ipv4_and_ipv6(start_server):
+    server = start_server(DRAGOMAN_LISTEN__GRPC_HOST="::", DRAGOMAN_LISTEN__HTTP_HOST="::")
     for address in ("127.0.0.1", "::1"):
-        connection = HTTPConnection(address, server.http_port, timeout=30)
+        connection = HTTPConnection(address, server.http_port, timeout=120.0)
         answer = await asyncio.to_thread(ask, connection, "GET", "/readyz")
         connection.close()
         async with calling(str(Address(address, server.grpc_port))) as calls:

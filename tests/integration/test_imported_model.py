@@ -14,8 +14,6 @@ from model.bundle import Bundle
 from tests.component.models.test_models_on_demand import put
 from tests.fakes.calls import calling
 from tests.fakes.server_process import ROOT, start
-from tests.parity.test_language_groups import write_opus
-from tests.unit.export.importers.test_argos import pack, package_files
 
 
 def import_command(*arguments: object) -> Result:
@@ -54,29 +52,6 @@ async def test_one_command_adds_a_model_to_a_server_that_runs(model, tmp_path):
     assert texts == ["a t z m o n"]
     assert ".add-" not in done.stdout + done.stderr  # the draft, which is gone
     assert sorted(path.name for path in repository.iterdir()) == ["aren", "tiny"]
-
-
-@pytest.mark.slow
-async def test_a_package_of_argos_and_a_model_of_several_targets_are_added_and_served(tmp_path, tiny_tokenizer_path):
-    package = pack(tmp_path / "any.argosmodel", package_files(tmp_path / "ct2", tiny_tokenizer_path))
-    opus = write_opus(tmp_path / "opus", tiny_tokenizer_path).directory
-    repository = tmp_path / "models"
-    for command in ([package], [opus, "--target-language", "de", "--name", "opus"]):
-        done = await asyncio.to_thread(run_program, "service", "models", "add", *command, "--models", repository)
-        assert done.returncode == 0, done.stderr
-
-    factory = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner"}
-    server = start(None, tmp_path, "--models", str(repository), **factory)
-    found = []
-    try:
-        async with calling(server.address) as calls:
-            for model, target in (("translate-en_pb", "pt-BR"), ("opus", "de"), ("opus", "fra")):
-                found += await calls.texts("The old man lost the keys.", model=model, target_language=target)
-    finally:
-        server.process.kill()
-        server.process.wait()
-
-    assert len(set(found)) == 3
 
 
 def test_text_beside_the_model_becomes_its_self_test_and_its_int8_scales(model, tmp_path):

@@ -9,8 +9,8 @@ import pytest
 from model.bundle import PRETRAINED_DIR
 from protos import translation_pb2 as pb
 from tests.fakes.calls import LIST_MODELS, Calls, calling
-from tests.fakes.echo_bundle import tamper, write_echo_bundle
-from tests.fakes.server_process import ROOT, ServerProcess, run_to_end, start
+from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.server_process import ROOT, ServerProcess, start
 
 
 class Installation:
@@ -63,7 +63,7 @@ async def model_of(calls: Calls, **request: Any) -> str:
 
 
 async def models_of(calls: Calls) -> list[str]:
-    answer = pb.ListModelsResponse.FromString(await calls.method(LIST_MODELS)(b"", timeout=10))
+    answer = pb.ListModelsResponse.FromString(await calls.method(LIST_MODELS)(b"", timeout=120.0))
     return [model.name for model in answer.models]
 
 
@@ -75,15 +75,3 @@ async def test_request_that_names_nothing_goes_to_the_default_and_others_where_t
         assert await model_of(calls, model="de-en") == "de-en 1"
         assert await models_of(calls) == ["en-de", "de-en"]
     assert len(server.engine_pids()) == 2  # one of each: `engine.num_engines` is of a model
-
-
-def test_refused_model_fails_the_start_as_the_check_says(tmp_path):
-    installation = Installation(tmp_path)
-    installation.include("en-de")
-    tamper(installation.include("de-en"))
-
-    checked, started = (run_to_end(None, *options, **installation.environment) for options in (["--check-config"], []))
-
-    assert (checked[0], started[0]) == (2, 2)
-    assert started[1].splitlines()[-1] == checked[1].splitlines()[-1]
-    assert "de-en/encoder.onnx has another SHA-256" in started[1]

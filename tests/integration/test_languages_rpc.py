@@ -1,8 +1,7 @@
-"""Texts of several languages in one call, and pairs without a model, in one process and with edges."""
+"""Texts of several languages in one call, and pairs without a model."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -11,7 +10,6 @@ from protos import translation_pb2 as pb
 from service.client.client import Client
 from tests.fakes.calls import Calls, calling, code_of, eventually, failure
 from tests.fakes.echo_bundle import ModelRepository
-from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess, start
 
 ENGLISH, GERMAN, FRENCH = "The cat sleeps.", "Die Katze schnurrt laut.", "Le chat dort dans la cuisine."
@@ -28,33 +26,22 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.directory
 
 
-@pytest.fixture(scope="module", params=[{}, TWO_EDGES], ids=["one process", "two edges"])
-def server(models: Path, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[ServerProcess]:
-    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models), **request.param)
+@pytest.fixture(scope="module")
+def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models))
     yield server
     server.process.kill()
     server.process.wait()
 
 
-async def everywhere(server: ServerProcess, check: Any) -> None:
-    """Check each edge of a server; the only one if it has one."""
-    if not server.edge_pids():
-        async with calling(server.address) as calls:
-            await check(calls)
-        return
-    async with calling_each_edge(server) as all_calls:
-        for (calls,) in all_calls.values():
-            await check(calls)
-
-
 async def detected(calls: Calls, *texts: str) -> list[str]:
     request = pb.DetectLanguageRequest(texts=texts).SerializeToString()
-    answer = pb.DetectLanguageResponse.FromString(await calls.method(DETECT)(request, timeout=30))
+    answer = pb.DetectLanguageResponse.FromString(await calls.method(DETECT)(request, timeout=120.0))
     return [one.language for one in answer.languages]
 
 
 async def test_texts_of_one_call_go_to_the_models_of_their_languages(server):
-    async def check(calls: Calls) -> None:
+    async with calling(server.address) as calls:
         answer = await calls.translate(FRENCH, ENGLISH, "1,299.99")
 
         assert [item.hypotheses[0].text for item in answer.translations] == [FRENCH, ENGLISH, "1,299.99"]
@@ -62,11 +49,9 @@ async def test_texts_of_one_call_go_to_the_models_of_their_languages(server):
         assert answer.translations[0].detection_confidence > 0.9
         assert (answer.model, answer.model_version) == ("fr-en,en-de", "1,1")
 
-    await everywhere(server, check)
-
 
 async def test_pair_without_a_model_goes_through_a_third_language(server):
-    async def check(calls: Calls) -> None:
+    async with calling(server.address) as calls:
         answer = await calls.translate(FRENCH, source_language="fr-CH", target_language="de")
         (translation,) = answer.translations
 
@@ -74,8 +59,6 @@ async def test_pair_without_a_model_goes_through_a_third_language(server):
         assert (translation.hypotheses[0].text, len(translation.segments)) == (FRENCH, 0)
         mixed = await calls.translate(ENGLISH, FRENCH, target_language="de-AT")
         assert [item.pivot_language for item in mixed.translations] == ["", "en"]
-
-    await everywhere(server, check)
 
 
 async def test_metrics_count_both_models_and_no_label_joins_their_names(server: ServerProcess):
@@ -92,8 +75,8 @@ async def test_metrics_count_both_models_and_no_label_joins_their_names(server: 
 
 
 async def test_streams_take_the_same_ways(server):
-    async def check(calls: Calls) -> None:
-        call = calls.translate_stream(timeout=30)
+    async with calling(server.address) as calls:
+        call = calls.translate_stream(timeout=120.0)
         texts = [pb.StreamText(id=number, text=text) for number, text in enumerate((FRENCH, ENGLISH))]
         await call.write(pb.TranslateStreamRequest(settings=pb.StreamSettings(target_language="de"), texts=texts))
         await call.done_writing()
@@ -105,11 +88,9 @@ async def test_streams_take_the_same_ways(server):
 
         assert ways == {0: ("fr-en+en-de", "en"), 1: ("en-de", "")}
 
-    await everywhere(server, check)
-
 
 async def test_texts_that_need_or_get_no_translation_come_back_as_they_are(server):
-    async def check(calls: Calls) -> None:
+    async with calling(server.address) as calls:
         spanish = "El perro ladra en la calle otra vez."
         answer = await calls.translate(GERMAN, ENGLISH, spanish, target_language="de")
         german, english, other = answer.translations
@@ -124,8 +105,6 @@ async def test_texts_that_need_or_get_no_translation_come_back_as_they_are(serve
             grpc.StatusCode.NOT_FOUND
         )
 
-    await everywhere(server, check)
-
 
 def test_stream_leaves_texts_as_they_are(server):
     texts = [GERMAN, ENGLISH, "Die Tür ist offen, und es regnet."]
@@ -137,13 +116,11 @@ def test_stream_leaves_texts_as_they_are(server):
 
 
 async def test_detect_language(server):
-    async def check(calls: Calls) -> None:
+    async with calling(server.address) as calls:
         assert await detected(calls, FRENCH, ENGLISH, "Il gatto dorme in cucina.", "42") == ["fr", "en", "it", ""]
         assert await code_of(detected(calls)) is grpc.StatusCode.INVALID_ARGUMENT
-        error = await failure(calls.method(DETECT)(b"\x0a\x01\xff", timeout=30))
+        error = await failure(calls.method(DETECT)(b"\x0a\x01\xff", timeout=120.0))
         assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "texts[0] is not valid UTF-8")
-
-    await everywhere(server, check)
 
 
 def test_clients_detect_languages(server):

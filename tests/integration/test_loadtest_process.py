@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib", reason="the HTML report needs the extra loadte
 
 def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "service", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_open_loop_sends_every_call_and_reports_it(server, tmp_path):
@@ -40,17 +40,17 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     command = [*heeding, sys.executable, "-m", "service", "loadtest"]
     command += ["--server", server.address, "--report", str(file)]
     rates = ("--rate", "20", *(3 * ("--rate", "50")))  # of these three, a busy machine may finish some
-    stages = (*rates, "--duration", "2", "--warm-up", "0", "--workers", "2")
+    stages = (*rates, "--duration", "2", "--warm-up", "0", "--workers", "1")
     process = subprocess.Popen(
         [*command, *stages], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 300.0
     while server.metric("dragoman_requests_total", code="OK") < answered_before + 43:  # in the second stage
         assert time.monotonic() < deadline
         time.sleep(0.02)  # another process: there is nothing to await
 
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    printed, errors = process.communicate(timeout=30)
+    printed, errors = process.communicate(timeout=120.0)
 
     assert (process.returncode, errors) == (130, "")
     assert "ended early; in the finished stages at most" in printed

@@ -82,9 +82,9 @@ async def misbehave(calls: Calls, secret: str, keys: Keys, wrong: str) -> None:
         calls.translate(secret, metadata=good, timeout=0.0001),
         calls.translate(secret, metadata=(*good[:1], ("x-request-id", f"{secret} {wrong}"))),
         calls.translate(secret, metadata=(*good, ("user", secret))),
-        raw(secret.encode(), metadata=good, timeout=20),
-        raw(b"\x0a\x0c\xc3\x28" + secret.encode() + b"\x80", metadata=good, timeout=20),
-        calls.method(f"/nobody.Service/{secret}")(secret.encode(), metadata=good, timeout=20),
+        raw(secret.encode(), metadata=good, timeout=120.0),
+        raw(b"\x0a\x0c\xc3\x28" + secret.encode() + b"\x80", metadata=good, timeout=120.0),
+        calls.method(f"/nobody.Service/{secret}")(secret.encode(), metadata=good, timeout=120.0),
         calls.health.Check(health_pb2.HealthCheckRequest(service=f"\x1b{secret}")),
     ]
     await asyncio.gather(*attempts, return_exceptions=True)

@@ -16,12 +16,17 @@ import pytest
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
 from tests.fakes.calls import Calls, calling, code_of, eventually, words
-from tests.fakes.echo_bundle import WAYS_TO_SPOIL, ModelRepository, tamper, write_echo_bundle
+from tests.fakes.echo_bundle import ModelRepository, cut_tokenizer, tamper, write_echo_bundle
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess, run_to_end
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 CHANGES = "dragoman_model_reload_total"
+# What is found by reading a bundle, and what an engine finds that starts with it; the rest is shown by unit tests.
+BEFORE_AND_IN_AN_ENGINE = [
+    (tamper, "encoder.onnx has another SHA-256 than the manifest says"),
+    (cut_tokenizer, "the engine did not start: ValueError: tokenizer"),
+]
 
 
 @pytest.fixture
@@ -61,13 +66,20 @@ async def version_of(calls: Calls, **request: Any) -> tuple[str, str]:
 
 
 class TestStart:
-    def test_repository_with_nothing_good_in_it_ends_the_start_with_one_line(self, echo_bundle, repository):
+    def test_repository_with_nothing_good_in_it_ends_the_start_with_one_line_as_a_check_says(
+        self, echo_bundle, repository
+    ):
         repository.put_bad("echo", "1", tamper)
 
-        status, errors = run_to_end(echo_bundle, DRAGOMAN_MODELS__DIRECTORY=str(repository.directory))
+        started, checked = (
+            run_to_end(echo_bundle, *options, DRAGOMAN_MODELS__DIRECTORY=str(repository.directory))
+            for options in ([], ["--check-config"])
+        )
 
-        assert (status, len(errors.splitlines())) == (2, 1)
-        assert "another SHA-256" in errors
+        assert (started[0], checked[0]) == (2, 2)
+        (line,) = started[1].splitlines()
+        assert "another SHA-256" in line
+        assert checked[1].splitlines()[-1] == line
 
 
 class TestReload:
@@ -90,7 +102,7 @@ class TestReload:
             callers = [asyncio.create_task(caller(number)) for number in range(8)]
             good = []
             resident = 0
-            for number, (spoil, reason) in enumerate(WAYS_TO_SPOIL.values()):
+            for number, (spoil, reason) in enumerate(BEFORE_AND_IN_AN_ENGINE):
                 bad_version, version = str(2 * number + 1), str(2 * number + 2)
                 good.append(version)
                 await change(server, "refused", partial(repository.put_bad, "echo", bad_version, spoil))
@@ -122,13 +134,13 @@ class TestReload:
         async with calling_each_edge(server, num_connections=2) as connections:
             clients = [one for calls in connections.values() for one in calls]
             callers = [asyncio.create_task(caller(one)) for one in clients]
-            for version in ("1", "2", "3"):
+            for version in ("1", "2"):
                 await change(server, "retired", partial(repository.put, "echo", version))
                 await eventually(lambda: len(server.engine_pids()) == 1)
                 assert [await version_of(one) for one in clients] == [("echo", version)] * 4
             is_over = True
             await asyncio.gather(*callers)
-        assert set(answers) == {"0", "1", "2", "3"}
+        assert set(answers) == {"0", "1", "2"}
         assert server.metric("dragoman_requests_total") == server.metric("dragoman_requests_total", code="OK")
 
     async def test_call_under_way_is_finished_by_the_version_it_has_found(self, serve, repository):
@@ -187,21 +199,20 @@ class TestReload:
 
 class TestOnDemand:
     async def test_models_are_loaded_and_unloaded_on_two_edges_without_an_error(self, serve, repository):
-        for name in ("a", "b", "c"):
+        for name in ("a", "b"):
             repository.put(name, "1")
         limited = {"DRAGOMAN_MODELS__MAX_MEMORY_MB": "8000", "DRAGOMAN_MODELS__IDLE_S": "0.2"}
         server = serve(**TWO_EDGES, **limited)
         async with calling_each_edge(server) as edges:
-            for round_number in (1, 2):
-                for (calls,) in edges.values():
-                    listed = await TranslationServiceStub(calls.channel).ListModels(pb.ListModelsRequest())
-                    assert [model.name for model in listed.models] == ["a", "b", "c"]
-                    assert [await version_of(calls, model=name) for name in "cba"] == [(n, "1") for n in "cba"]
+            for number, (calls,) in enumerate(edges.values(), start=1):
+                listed = await TranslationServiceStub(calls.channel).ListModels(pb.ListModelsRequest())
+                assert [model.name for model in listed.models] == ["a", "b"]
+                assert [await version_of(calls, model=name) for name in "ba"] == [("b", "1"), ("a", "1")]
                 await eventually(lambda: server.metric("dragoman_models_loaded") == 0)
                 await eventually(lambda: server.engine_pids() == [])
                 loads = server.metric("dragoman_model_load_seconds_count")
-                assert (loads >= 3 * round_number, server.get("/readyz")[0]) == (True, 200)
-                assert server.metric("dragoman_requests_total", code="OK") >= 6 * round_number
+                assert (loads >= 2 * number, server.get("/readyz")[0]) == (True, 200)
+        assert server.metric("dragoman_requests_total", code="OK") >= 4
         assert server.metric("dragoman_model_unloads_total", reason="idle") == loads
 
 
@@ -217,4 +228,4 @@ class TestStop:
         server.terminate()
 
         assert await asyncio.to_thread(server.wait) == 0
-        assert psutil.wait_procs(engines, timeout=5)[1] == []
+        assert psutil.wait_procs(engines, timeout=120.0)[1] == []

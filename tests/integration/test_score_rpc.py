@@ -1,4 +1,4 @@
-"""Scores of given translations over gRPC, in one process and with edges, and from both clients."""
+"""Scores of given translations over gRPC, and from both clients."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +11,10 @@ from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.errors import FailedPrecondition, InvalidInput, NotFound
 from service.records import Link, Priority, Span
-from tests.fakes.calls import Calls, calling, failure
+from tests.fakes.calls import SCORE, Calls, calling, failure
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.echo_runner import BEST, WORSE
-from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess, start
-
-SCORE = "/dragoman.v1.TranslationService/Score"
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +26,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.directory
 
 
-@pytest.fixture(scope="module", params=[{}, TWO_EDGES], ids=["one process", "two edges"])
-def server(models: Path, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[ServerProcess]:
-    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models), **request.param)
+@pytest.fixture(scope="module")
+def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models))
     yield server
     server.process.kill()
     server.process.wait()
 
 
 async def scored(calls: Calls, request: pb.ScoreRequest) -> pb.ScoreResponse:
-    return pb.ScoreResponse.FromString(await calls.method(SCORE)(request.SerializeToString(), timeout=30))
+    return pb.ScoreResponse.FromString(await calls.method(SCORE)(request.SerializeToString(), timeout=120.0))
 
 
 def request_of(*pairs: tuple[str, str], **fields: Any) -> pb.ScoreRequest:
@@ -47,26 +44,18 @@ def request_of(*pairs: tuple[str, str], **fields: Any) -> pb.ScoreRequest:
 
 
 async def test_every_token_of_a_given_translation_gets_its_log_probability(server):
-    async def check(calls: Calls) -> None:
+    async with calling(server.address) as calls:
         answer = await scored(calls, request_of(("Hi.", "Hi."), ("Hi.", "Ho."), ("", "x"), return_alignments=True))
 
-        assert (answer.model, answer.model_version) == ("en-de", "1")
-        same, other, bad = answer.scores
-        assert [token.text for token in same.tokens] == ["", "H", "i", ".", ""]  # a word mark comes first
-        assert [token.log_probability for token in same.tokens] == [BEST] * 5
-        assert [token.log_probability for token in other.tokens] == [BEST, BEST, WORSE, BEST, BEST]
-        assert other.log_probability == pytest.approx(4 * BEST + WORSE)
-        assert [(link.source.begin, link.target.begin) for link in same.links] == [(0, 0), (2, 2)]
-        assert (same.status.code, bad.status.code) == (0, grpc.StatusCode.INVALID_ARGUMENT.value[0])
-        assert bad.status.message == "pairs[2].source is blank: there is nothing to score"
-
-    if not server.edge_pids():
-        async with calling(server.address) as calls:
-            await check(calls)
-        return
-    async with calling_each_edge(server) as all_calls:
-        for (calls,) in all_calls.values():
-            await check(calls)
+    assert (answer.model, answer.model_version) == ("en-de", "1")
+    same, other, bad = answer.scores
+    assert [token.text for token in same.tokens] == ["", "H", "i", ".", ""]  # a word mark comes first
+    assert [token.log_probability for token in same.tokens] == [BEST] * 5
+    assert [token.log_probability for token in other.tokens] == [BEST, BEST, WORSE, BEST, BEST]
+    assert other.log_probability == pytest.approx(4 * BEST + WORSE)
+    assert [(link.source.begin, link.target.begin) for link in same.links] == [(0, 0), (2, 2)]
+    assert (same.status.code, bad.status.code) == (0, grpc.StatusCode.INVALID_ARGUMENT.value[0])
+    assert bad.status.message == "pairs[2].source is blank: there is nothing to score"
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,9 @@ class TestTls:
         address = start_server(**settings).address
 
         with bulk(source, output, address, *trust) as refused:
-            _, said = refused.communicate(timeout=60)
+            _, said = refused.communicate(timeout=120.0)
         with bulk(source, output, address, *trust, "--api-key-file", str(key)) as done:
-            _, errors = done.communicate(timeout=60)
+            _, errors = done.communicate(timeout=120.0)
 
         assert (refused.returncode, done.returncode) == (2, 0), errors
         assert "API key" in said
@@ -194,7 +194,7 @@ def spoken(server: ServerProcess, authority: Authority, version: ssl.TLSVersion)
     context.minimum_version = context.maximum_version = version
     context.set_alpn_protocols(["h2"])
     with (
-        socket.create_connection(("127.0.0.1", server.grpc_port), timeout=20) as plain,
+        socket.create_connection(("127.0.0.1", server.grpc_port), timeout=120.0) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         return connection.version()

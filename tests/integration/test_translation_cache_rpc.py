@@ -1,14 +1,11 @@
-"""Sentences that come again, at the real server: in one process and through edges, whatever the protocol."""
+"""Sentences that come again, at the real server, whatever the protocol."""
 
 import signal
 from pathlib import Path
 
-import pytest
-
 from protos import translation_pb2 as pb
 from tests.fakes.calls import calling, eventually
 from tests.fakes.echo_bundle import ModelRepository
-from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.http_requests import post
 from tests.fakes.secured_server import Keys, keys, with_key
 from tests.fakes.server_process import ServerProcess, StartServer
@@ -23,13 +20,12 @@ def asked(server: ServerProcess, result: str) -> float:
     return server.metric("dragoman_translation_cache_sentences_total", result=result)
 
 
-@pytest.mark.parametrize("edges", [{}, TWO_EDGES], ids=["one process", "two edges"])
 async def test_sentence_comes_again_without_an_engine_until_the_model_is_replaced(
-    start_server: StartServer, tmp_path: Path, edges: dict[str, str]
+    start_server: StartServer, tmp_path: Path
 ):
     repository = ModelRepository(tmp_path / "models")
     repository.put("echo", "1")
-    server = start_server(DRAGOMAN_MODELS__DIRECTORY=str(repository.directory), **CACHE, **edges)
+    server = start_server(DRAGOMAN_MODELS__DIRECTORY=str(repository.directory), **CACHE)
     async with calling(server.address) as calls:
         first = await calls.translate(TEXT)
         again = await calls.translate(f"{TEXT} {TEXT}", format=pb.TEXT_FORMAT_HTML)
@@ -52,15 +48,6 @@ async def test_sentence_comes_again_without_an_engine_until_the_model_is_replace
         assert server.metric("dragoman_translation_cache_bytes") == 0.0
         assert (await calls.translate(TEXT)).model_version == "2"
         assert (asked(server, "hit"), asked(server, "miss")) == (2.0, 2.0)
-
-
-async def test_edges_share_what_was_answered(start_server: StartServer):
-    server = start_server(**CACHE, **TWO_EDGES)
-    async with calling_each_edge(server) as all_calls:
-        for (calls,) in all_calls.values():
-            assert (await calls.translate(TEXT)).translations[0].hypotheses[0].text == TEXT
-
-    assert (asked(server, "hit"), asked(server, "miss")) == (1.0, 1.0)
 
 
 async def test_each_key_has_its_own(start_server: StartServer, keys: Keys):

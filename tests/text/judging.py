@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import cache
 from html import unescape
 
 from service.records import TextFormat, Translation, TranslationRequest
@@ -43,10 +44,16 @@ def problems(cases: Sequence[Case], answers: Sequence[Translation]) -> dict[str,
     for case, answer in zip(cases, answers, strict=True):
         wrong = broken_conditions(case, answer)
         if answer.error is None and not wrong:
-            wrong = lost_characters(case, answer, Known(case.languages))
+            wrong = lost_characters(case, answer, known(case.languages))
         if wrong:
             found[case.name] = [repr(case.text), repr(answer.text if answer.error is None else ""), *wrong]
     return found
+
+
+@cache
+def known(languages: str) -> "Known":
+    """Return what the tokenizer of an included model knows."""
+    return Known(languages)
 
 
 class Known:

@@ -58,7 +58,7 @@ async def test_cancelling_the_task_cancels_the_call(client, running):
 
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(left.wait(), 5.0)
+    await asyncio.wait_for(left.wait(), 60)
 
 
 @pytest.mark.promise("C3")
@@ -123,7 +123,7 @@ async def test_a_failed_batch_is_raised_and_the_others_are_cancelled(running, is
 
     with pytest.raises(NotFound, match="no such pair"):
         await (asyncio.to_thread(blocking) if is_blocking else in_a_task())
-    await asyncio.wait_for(released.wait(), 5.0)
+    await asyncio.wait_for(released.wait(), 60)
 
 
 async def test_blocking_client_does_the_same(running):

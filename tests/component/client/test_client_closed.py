@@ -66,12 +66,12 @@ async def test_closed_client_is_unavailable_to_a_task_that_nobody_cancels(runnin
     await asyncio.sleep(0)
     if was_cancelled:
         task.cancel()
-    await asyncio.wait_for(silence.has_call.wait(), 10)
+    await asyncio.wait_for(silence.has_call.wait(), 60)
 
     await client.close()
 
     with pytest.raises(Unavailable, match="the client was closed"):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
 
 @pytest.mark.parametrize("is_closed_too", [False, True])
@@ -80,12 +80,12 @@ async def test_task_that_is_cancelled_stays_cancelled(running, call: Call, is_cl
     silence = Silence(running)
     async with AsyncClient(running.address) as client:
         task = asyncio.create_task(call(client))
-        await asyncio.wait_for(silence.has_call.wait(), 10)
+        await asyncio.wait_for(silence.has_call.wait(), 60)
 
         task.cancel()
         if is_closed_too:
             await client.close()
-        await asyncio.wait([task], timeout=10)
+        await asyncio.wait([task], timeout=120.0)
 
         assert task.cancelled()
 
@@ -120,7 +120,7 @@ def test_call_that_ends_in_the_iteration_that_stops_the_loop_returns():
         loop.stop()
         return future
 
-    assert loop.run(call_and_stop()).result(timeout=10) == "answer"
+    assert loop.run(call_and_stop()).result(timeout=120.0) == "answer"
 
 
 def test_admin_client_that_is_closed_is_unavailable():

@@ -108,7 +108,7 @@ async def test_call_that_its_caller_cancels_is_not_sent_again(client, running):
 
     running.service.handler = endless
     leaving = asyncio.create_task(client.translate(["leaving"]))
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 60)
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving

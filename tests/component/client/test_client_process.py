@@ -109,7 +109,7 @@ async def test_process_does_what_it_should_and_ends_without_a_warning(running: S
     command = [sys.executable, "-X", "dev", "-c", BEGIN + program, running.address]
 
     done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=60, check=False, env=None
+        subprocess.run, command, capture_output=True, text=True, timeout=120.0, check=False, env=None
     )
 
     # Of any fork, by gRPC; of any step of the loop over 0.1 s, by asyncio, as happens on a busy machine.

@@ -116,7 +116,7 @@ async def test_server_that_restarts_is_waited_for():
     new = ScriptedServer(port=int(address.rpartition(":")[2]))
     await new.server.start()
     try:
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, 60)
     finally:
         await new.server.stop(grace=None)
 
@@ -133,7 +133,7 @@ async def test_client_that_is_closed_waits_no_longer(serve):
     await client.close()
     await asyncio.to_thread(blocking.close)
 
-    for error in await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 20):
+    for error in await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 60):
         assert isinstance(error, DragomanError)
         assert "the client was closed" in str(error)
 

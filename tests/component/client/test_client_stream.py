@@ -36,8 +36,8 @@ def translate(request, running):
 
     async def call(texts: Any, config: ClientConfig = QUICK, **fields: Any) -> list[tuple[int, str]]:
         if request.param == "asyncio":
-            return await asyncio.wait_for(with_asyncio(texts, config, fields), 20)
-        return await asyncio.wait_for(asyncio.to_thread(blocking, texts, config, fields), 20)
+            return await asyncio.wait_for(with_asyncio(texts, config, fields), 60)
+        return await asyncio.wait_for(asyncio.to_thread(blocking, texts, config, fields), 60)
 
     return call
 
@@ -127,7 +127,7 @@ async def test_blocking_iterable_is_read_in_a_thread_of_its_own(running):
 
         def texts() -> Iterator[str]:
             for text in ("one", "two"):
-                assert answered.acquire(timeout=10)
+                assert answered.acquire(timeout=120.0)
                 names.append(threading.current_thread().name)
                 yield text
 
@@ -215,7 +215,7 @@ async def test_leaving_the_answers_cancels_the_stream(running):
                 answers.close()
 
     assert (await asyncio.to_thread(call)).startswith("TEXT")
-    await asyncio.wait_for(left.wait(), 5)
+    await asyncio.wait_for(left.wait(), 60)
 
 
 async def test_nothing_is_left_behind(translate):

@@ -22,7 +22,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="IPv6 is switched off")
 
 def answers(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=10).close()
+        socket.create_connection((host, port), timeout=120.0).close()
     except ConnectionRefusedError:
         return False
     return True

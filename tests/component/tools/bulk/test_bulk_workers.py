@@ -42,7 +42,7 @@ class TestBatches:
         assert self.numbers(batches) == list(range(20))
 
     def test_calls_are_under_way_at_the_same_time(self):
-        together = threading.Barrier(3, timeout=20)  # breaks unless three calls meet
+        together = threading.Barrier(3, timeout=120.0)  # breaks unless three calls meet
 
         def meet(batch: list[str]) -> list[Translation]:
             together.wait()

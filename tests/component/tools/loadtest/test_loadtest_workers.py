@@ -82,7 +82,7 @@ def test_all_workers_are_told_the_same_start(pairs):
     for _, theirs in pairs:
         theirs.send(Connected())
 
-    start([ours for ours, _ in pairs], within_s=10.0)
+    start([ours for ours, _ in pairs], within_s=60.0)
 
     first, second = (theirs.recv() for _, theirs in pairs)
     assert first == second
@@ -108,7 +108,7 @@ def test_a_worker_that_dies_before_it_is_connected_is_said(pairs):
     pairs[1][1].close()
 
     with pytest.raises(Unavailable, match="a process that sends calls has died"):
-        start([ours for ours, _ in pairs], within_s=10.0)
+        start([ours for ours, _ in pairs], within_s=60.0)
 
 
 def test_a_worker_does_not_see_ctrl_c_whatever_it_does():

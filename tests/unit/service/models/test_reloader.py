@@ -334,7 +334,7 @@ class TestClose:
         with models.registry.models[0].lease:
             await models.reloader.reload()
 
-            await asyncio.wait_for(models.reloader.close(), 30)  # the call would have ten minutes
+            await asyncio.wait_for(models.reloader.close(), 60)  # the call would have ten minutes
 
         assert [host.is_closed for host in models.hosts] == [True, True]
 

@@ -89,10 +89,13 @@ async def test_thousand_lines_cost_a_departure_one_refusal(crowd):
 
 
 @pytest.mark.parametrize("num_lines", [1, 5])
-@pytest.mark.parametrize("seed", range(100))
-async def test_everybody_gets_in_once_as_much_leaves_as_came(seed, num_lines):
+async def test_everybody_gets_in_once_as_much_leaves_as_came(num_lines):
     """Random sizes, arrivals, departures and cancels against a budget: who is not cancelled gets in, in its order."""
-    seeded, crowd = random.Random(seed), Crowd()
+    for seed in range(50):
+        await require_everybody_in_order(num_lines, random.Random(seed), Crowd())
+
+
+async def require_everybody_in_order(num_lines: int, seeded: random.Random, crowd: Crowd) -> None:
     for _ in range(60):
         match seeded.choice(["arrive", "arrive", "leave", "cancel"]):
             case "arrive":
@@ -104,7 +107,7 @@ async def test_everybody_gets_in_once_as_much_leaves_as_came(seed, num_lines):
                 await settle()
     while crowd.inside:
         await crowd.leave()
-    results = await asyncio.wait_for(asyncio.gather(*crowd.tasks, return_exceptions=True), 5)
+    results = await asyncio.wait_for(asyncio.gather(*crowd.tasks, return_exceptions=True), 60)
 
     assert sorted(crowd.order) == [number for number, result in enumerate(results) if result is None]
     for line in set(crowd.lines_of):
@@ -125,7 +128,7 @@ class TestWaiter:
         first, second = lines.queue("a"), lines.queue("a")
         second_turn = asyncio.create_task(second.turn(0.0))
 
-        await asyncio.wait_for(first.turn(0.0), 5)
+        await asyncio.wait_for(first.turn(0.0), 60)
         await settle()
 
         assert not second_turn.done()

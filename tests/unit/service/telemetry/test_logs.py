@@ -233,7 +233,7 @@ except BlockingIOError:
     def write_until_full(self, descriptor: int, before: str = "") -> int:
         """How many bytes a process writes that nobody reads; it ends."""
         command = [sys.executable, "-c", before + self.WRITE]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=descriptor, timeout=60, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=descriptor, timeout=120.0, check=True)
         return int(done.stdout)
 
     def test_pipe_that_nobody_reads_stops_nobody_and_keeps_its_flags(self, pipe):

@@ -129,15 +129,15 @@ OTHER = {
     ],
     "signs": [("-5 degrees", "5 Grad"), ("It is -12 outside.", "Draußen sind es 12.")],
 }
-PAIRS = [(kind, *pair) for kinds in (SAME, OTHER) for kind, pairs in kinds.items() for pair in pairs]
 
 
-@pytest.mark.parametrize(("kind", "english", "german"), PAIRS)
-def test_numbers_that_mean_the_same_are_no_difference_in_both_directions(kind, english, german):
+@pytest.mark.parametrize("kind", [*SAME, *OTHER])
+def test_numbers_that_mean_the_same_are_no_difference_in_both_directions(kind):
     differs = kind in OTHER
 
-    assert (difference(english, german, "en", "de") is not None) is differs
-    assert (difference(german, english, "de-AT", "en_US") is not None) is differs
+    for english, german in {**SAME, **OTHER}[kind]:
+        assert (difference(english, german, "en", "de") is not None) is differs, (english, german)
+        assert (difference(german, english, "de-AT", "en_US") is not None) is differs, (german, english)
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,10 @@ def test_spans_of_a_segment_are_those_found_and_those_that_its_tags_show(alphabe
     assert marked(text, spans) == "Ask ⟦Acme Ltd⟧ about ⟦{name}⟧ and ⟦{x} y⟧."
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_finds_what_comes_back_as_it_is(case, alphabet):
-    text = MARKS.sub(r"\1", case)
+def test_finds_what_comes_back_as_it_is(alphabet):
+    texts = [MARKS.sub(r"\1", case) for case in CASES]
 
-    assert marked(text, find_spans(text, alphabet)) == case
+    assert [marked(text, find_spans(text, alphabet)) for text in texts] == CASES
 
 
 @pytest.mark.parametrize(
@@ -155,6 +154,10 @@ UNITS = (
     "\\a[",
 )
 
+CHECKED = [
+    unit if number % 5 == 0 else pytest.param(unit, marks=pytest.mark.thorough) for number, unit in enumerate(UNITS)
+]
+
 ALPHABET = Alphabet(as_small_tokenizer)
 SIGNS = st.sampled_from(
     [*"abcXYZ019 .,:;/\\-_@#%{}$<>()[]`'\"&=~+*|!?\n", "é", "😀", "\u200d", "\ufe0f", "你", "http://", "™"]
@@ -175,8 +178,7 @@ def test_spans_are_in_order_apart_and_hold_every_character_that_is_lost(text):
 
 
 @pytest.mark.usefixtures("without_collections")
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", CHECKED)
 def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit):
     def seconds(length: int) -> float:
         text = unit * (length // len(unit)) + "{x"  # an end that spoils what has matched so far

@@ -202,7 +202,7 @@ async def test_heads_are_shown_of_models_that_have_them_and_of_short_sentences(s
 async def test_much_text_is_read_in_a_thread(setup, monkeypatch):
     monkeypatch.setattr(scoring, "INLINE_CHARACTERS", 1)
     task = setup.start(("ab", "xyz"))
-    await asyncio.wait_for(setup.dispatcher.submitted(1), 5)
+    await asyncio.wait_for(setup.dispatcher.submitted(1), 60)
     setup.answer(0, [-0.5] * 4)
 
     assert (await task).scores[0].log_probability == -2.0

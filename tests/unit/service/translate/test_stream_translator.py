@@ -125,7 +125,7 @@ async def test_text_that_is_refused_is_tried_again_though_nothing_leaves(setup):
     setup.model.errors = {"big": [refusal(OUT_OF_MEMORY, retry_after_s=0.0)] * 3}
     started = time.monotonic()
 
-    result = await asyncio.wait_for(setup.texts.translate("big"), 10)
+    result = await asyncio.wait_for(setup.texts.translate("big"), 60)
 
     assert result.translations[0].text == "BIG"
     assert setup.model.begun.qsize() == 4
@@ -142,7 +142,7 @@ async def test_text_that_waits_is_tokenised_once_and_holds_nothing(setup):
     setup.model.errors = {}
     setup.scheduler.lines.departed()
 
-    assert (await asyncio.wait_for(waiting, 10)).translations[0].text == "BUSY"
+    assert (await asyncio.wait_for(waiting, 60)).translations[0].text == "BUSY"
     assert held == (0, 0)
 
 
@@ -152,7 +152,7 @@ async def test_text_that_is_refused_holds_up_no_stream_of_another_class(setup):
     waiting = asyncio.create_task(batch.translate("batch"))
     await setup.model.begun.get()
 
-    result = await asyncio.wait_for(setup.texts.translate("soon"), 10)
+    result = await asyncio.wait_for(setup.texts.translate("soon"), 60)
 
     assert result.translations[0].text == "SOON"
     waiting.cancel()

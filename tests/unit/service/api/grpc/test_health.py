@@ -48,7 +48,7 @@ async def test_watch_tells_each_change_once():
         await asyncio.sleep(0)
         await health.set_serving(is_serving)
         await health.set_serving(is_serving)
-        seen.append((await asyncio.wait_for(change, 5)).status)
+        seen.append((await asyncio.wait_for(change, 60)).status)
 
     assert seen == [Status.NOT_SERVING, Status.SERVING, Status.NOT_SERVING]
 
@@ -64,7 +64,7 @@ async def test_watch_of_an_unknown_service_waits_without_end():
     change = asyncio.ensure_future(anext(other))
     await asyncio.sleep(0)  # both wait now, the unknown one first
     await health.set_serving(True)
-    await asyncio.wait_for(change, 5)  # which wakes up after the unknown one
+    await asyncio.wait_for(change, 60)  # which wakes up after the unknown one
     assert not following.done()
     following.cancel()
 
@@ -97,7 +97,7 @@ async def test_longest_waiting_call_gives_way():
     messages = FirstMessages(within_s=60.0, max_waiting=2)
     waiting = [asyncio.create_task(messages.first_of(never_sending())) for _ in range(3)]
 
-    done, _ = await asyncio.wait(waiting, timeout=10.0, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait(waiting, timeout=120.0, return_when=asyncio.FIRST_COMPLETED)
 
     assert done == {waiting[0]}
     assert isinstance(waiting[0].exception(), InvalidInput)

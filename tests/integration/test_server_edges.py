@@ -1,0 +1,139 @@
+"""A server of several edges, all of which listen on its ports: each answers for the whole server."""
+
+import asyncio
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from protos import translation_pb2 as pb
+from service.addresses import Address
+from tests.fakes.calls import SCORE, calling
+from tests.fakes.echo_bundle import ModelRepository
+from tests.fakes.echo_runner import BEST
+from tests.fakes.edges import TWO_EDGES, calling_each_edge, http_to_each_edge
+from tests.fakes.http_requests import ask, post, post_multipart
+from tests.fakes.secured_server import Keys, keys, with_key
+from tests.fakes.server_process import ServerProcess, start
+
+__all__ = ["keys"]
+
+ENGLISH, FRENCH = "The cat sleeps.", "Le chat dort dans la cuisine."
+TEXT = {"q": ENGLISH, "source": "en", "target": "de"}
+
+
+@pytest.fixture(scope="module")
+def server(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """English to German and French to English, for callers with a key, at all addresses of this machine."""
+    repository = ModelRepository(tmp_path_factory.mktemp("models"))
+    for name in ("en-de", "fr-en"):
+        repository.put(name, "1", languages=tuple(name.split("-")))
+    running = start(
+        None,
+        tmp_path_factory.mktemp("server"),
+        DRAGOMAN_MODELS__DIRECTORY=str(repository.directory),
+        DRAGOMAN_LIMITS__TRANSLATION_CACHE_MB="1",
+        DRAGOMAN_SECURITY__API_KEYS=str(keys.file),
+        DRAGOMAN_LISTEN__GRPC_HOST="localhost",
+        DRAGOMAN_LISTEN__HTTP_HOST="localhost",
+        **TWO_EDGES,
+    )
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+@pytest.fixture
+def edges(server) -> Iterator[list[HTTPConnection]]:
+    """A connection to each."""
+    with http_to_each_edge(server) as connections:
+        yield connections
+
+
+def test_each_edge_translates_and_all_say_what_was_counted(server, edges, keys):
+    deepl = {"Authorization": f"DeepL-Auth-Key {keys.shop}"}
+
+    def characters_by(edge: HTTPConnection) -> int:
+        return int(ask(edge, "GET", "/v2/usage", headers=deepl).json()["character_count"])
+
+    before = characters_by(edges[0])
+    answers = [post(edge, "/translate", api_key=keys.shop, **TEXT) for edge in edges]
+
+    assert [answer.json()["translatedText"] for answer in answers] == [ENGLISH] * 2
+    for edge in edges:
+        page = ask(edge, "GET", "/metrics").body.decode()
+        assert 'dragoman_requests_total{code="OK",method="libretranslate/translate",model="en-de"} 2.0' in page
+        assert characters_by(edge) == before + 2 * len(ENGLISH)
+
+
+async def test_each_edge_finds_the_models_of_each_text_detects_and_scores(server, keys):
+    key, pair = with_key(keys.shop), pb.ScorePair(source="Hi.", target="Hi.")
+    async with calling_each_edge(server) as all_calls:
+        for (calls,) in all_calls.values():
+            answer = await calls.translate(FRENCH, ENGLISH, target_language="de", metadata=key)
+            score = pb.ScoreRequest(pairs=[pair], model="en-de").SerializeToString()
+            scored = pb.ScoreResponse.FromString(await calls.method(SCORE)(score, metadata=key, timeout=120.0))
+
+            assert [item.hypotheses[0].text for item in answer.translations] == [FRENCH, ENGLISH]
+            assert [item.detected_language for item in answer.translations] == ["fr", "en"]
+            assert [item.pivot_language for item in answer.translations] == ["en", ""]
+            assert [token.log_probability for token in scored.scores[0].tokens] == [BEST] * 5
+
+
+async def test_edges_share_what_was_answered(server, keys):
+    def asked(result: str) -> float:
+        return server.metric("dragoman_translation_cache_sentences_total", result=result)
+
+    before = asked("hit"), asked("miss")
+    async with calling_each_edge(server) as all_calls:
+        for (calls,) in all_calls.values():
+            await calls.translate(
+                "A sentence that nobody has sent before.", model="en-de", metadata=with_key(keys.shop)
+            )
+
+    assert (asked("hit") - before[0], asked("miss") - before[1]) == (1.0, 1.0)
+
+
+def test_each_edge_says_whether_the_server_is_ready(server, edges):
+    for path, body in (("/healthz", b"alive\n"), ("/readyz", b"ready\n"), ("/health", b'{"status":"ok"}')):
+        assert [ask(edge, "GET", path).body for edge in edges] == [body] * 2
+
+
+def test_file_that_one_edge_has_translated_is_fetched_from_another(edges, keys):
+    wish = [("source", "en"), ("target", "de"), ("api_key", keys.shop)]
+    answer = post_multipart(edges[0], "/translate_file", wish, ("a.txt", b"The cat sleeps.\n"))
+    path = urlsplit(answer.json()["translatedFileUrl"]).path
+
+    assert ask(edges[1], "GET", path).body == b"The cat sleeps.\n"
+
+
+def test_console_of_each_edge_shows_the_whole_server(edges, keys):
+    bearer = {"Authorization": f"Bearer {keys.shop}"}
+    shown = [ask(edge, "GET", "/console/live").json() for edge in edges]
+
+    assert shown[0] == shown[1]
+    assert shown[0].keys() == {"queued", "rows", "tokens"}
+    assert [ask(edge, "GET", "/console/card?model=en-de", headers=bearer).status for edge in edges] == [404] * 2
+
+
+@pytest.mark.promise("I9")
+async def test_both_ports_are_reached_at_ipv4_and_ipv6(server, keys):
+    for host in ("127.0.0.1", "::1"):
+        connection = HTTPConnection(host, server.http_port, timeout=120.0)
+        answer = await asyncio.to_thread(ask, connection, "GET", "/readyz")
+        connection.close()
+        async with calling(str(Address(host, server.grpc_port))) as calls:
+            assert await calls.texts("Hi.", model="en-de", metadata=with_key(keys.shop)) == ["Hi."]
+
+        assert answer.status == 200
+
+
+def test_engines_go_first_where_memory_is_short_then_edges_then_the_core(server):
+    def score(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    core, edges, engines = score(server.process.pid), server.edge_pids(), server.engine_pids()
+    assert {score(pid) - core for pid in edges} == {450}
+    assert {score(pid) - core for pid in engines} == {900}
