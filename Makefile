@@ -30,15 +30,17 @@ ON_COUNTED = LD_LIBRARY_PATH=$(CURDIR)/$(COUNTED)/lib COUNTED_GPU_FILE=$(CURDIR)
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 SOURCES := protos model export service tests bench trials deploy
-PARALLEL := -n 2 --dist loadfile  # tests of two files at a time
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder  # tests of two files at a time, in the order of tests/conftest.py
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One thread per library, unless told otherwise: tests run beside each other, and results are compared.
 export OMP_NUM_THREADS ?= 1
 export ORT_DISABLE_TELEMETRY ?= 1
+# Tests start hundreds of processes, which would compile everything that they import once more each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev native check-native test check format lint types imports unit parity reliability fuzz soak try-monitoring try-docs try-documents try-clients try-console test-gpu-counted count-gpu bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
+.PHONY: help run setup setup-dev native check-native test check format lint types imports pytest unit parity reliability fuzz soak try-monitoring try-docs try-documents try-clients try-console test-gpu-counted count-gpu bench bench-gpu capacity protos wheel client-wheel test-wheel image try-image deploy-check try-node try-ray lock clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -61,7 +63,9 @@ check-native: setup-dev  ## The native engine under the address and undefined-be
 	$(BIN)/python -m pytest -m "" tests/unit/service/engine/native/test_kernels.py
 
 test: setup-dev  ## Set up .venv-dev, check everything and run every test
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync lint types imports
+	@$(MAKE) --no-print-directory --jobs 4 lint types imports pytest
+
+pytest: setup-dev
 	$(BIN)/python -m pytest tests $(PARALLEL) $(PYTEST_ARGS)
 
 check: lint types imports unit  ## Formatting, lint, types, import rules, unit, parity and architecture tests
@@ -85,7 +89,7 @@ unit: setup-dev
 
 parity: setup-dev  ## The parity tests with 1,000 sentences of each model, where `make test` has a dozen; all examples of other tests
 	DRAGOMAN_TEST_SENTENCES=1000 $(BIN)/python -m pytest tests/parity -m "not gpu" $(PARALLEL) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests/unit tests/text tests/quality -m thorough $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests --ignore tests/parity -m "thorough and not gpu" $(PARALLEL) $(PYTEST_ARGS)
 
 reliability: setup-dev  ## Every promise against the real server, about 16 minutes: a table of fault, promise and what was seen
 	DRAGOMAN_TEST_EXECUTED=1 $(BIN)/python -m pytest tests -m promise -p tests.reliability.table $(PYTEST_ARGS)
@@ -178,13 +182,16 @@ $(VENV)/.stamp-$(RUNTIME): pyproject.toml
 NATIVE = python -m service.engine.cpu.native.build
 
 # pip 25.1 brought dependency groups; a fresh environment comes with an older one.  Python compiles what it imports: a
-# tenth of PyTorch's and the others' 14,000 files, all of which would take pip a minute.
+# tenth of PyTorch's and the others' 14,000 files, all of which would take pip a minute.  The native engine is compiled
+# meanwhile, as pip waits for the network most of the time.
 $(DEV)/.stamp: pyproject.toml constraints.txt
 	@echo "setting up $(DEV): training and export come with it, this takes minutes"
 	@$(CHECK_PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --group dev -e '.[cpu,otel,bulk,documents,loadtest,train,export]'
+	@$(PYTHON) -m service.engine.cpu.native.build >/dev/null 2>&1 & \
+		$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --group dev -e '.[cpu,otel,bulk,documents,loadtest,train,export]'; \
+		status=$$?; wait; exit $$status
 	@touch $@
 
 # An included model as a GPU runs it; in fp32 too, so that the image can be tried without one.

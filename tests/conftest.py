@@ -21,6 +21,17 @@ settings.register_profile("thorough", deadline=None, max_examples=20_000)  # by 
 settings.load_profile("repeatable")
 
 
+# Files that take long come first, so that at the end no process of pytest waits for another one.
+ORDER = ("integration", "parity", "quality", "text", "component", "architecture", "unit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests in the order of their directories."""
+    tests = Path(__file__).parent
+    ranks = {name: rank for rank, name in enumerate(ORDER)}
+    items.sort(key=lambda item: ranks.get(item.path.relative_to(tests).parts[0], 0))
+
+
 @pytest.fixture
 def without_collections() -> Iterator[None]:
     """For tests that compare times: a garbage collection of all that the tests before have left takes a second."""
