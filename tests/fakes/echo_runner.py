@@ -9,6 +9,7 @@ the environment, which engine processes inherit:
     ECHO_PACE_ROW_S    ... and more for each row
     ECHO_LOAD_S        seconds to load
     ECHO_GATE          a file: while there is none, loading waits
+    ECHO_HELD          a file: while it is there, no decoder step ends
     ECHO_FAIL          a message: loading fails with it
     ECHO_CRASH         a bundle in a directory of this name kills its process while it is loaded, as a bad graph could
     ECHO_NAN_LENGTH    sources of this many tokens give NaN
@@ -123,6 +124,8 @@ class EchoRunner(PlainRunner):
                     raise RuntimeError(message)
         state.prepare()
         time.sleep(self.step_s)
+        while (held := os.environ.get("ECHO_HELD")) and Path(held).exists():
+            time.sleep(0.01)
         num_sentences, beam = tokens.shape
         choices = np.tile(np.arange(EOS_ID + 1, EOS_ID + 1 + num_candidates), (num_sentences, 1))
         choices[:, 0] = self._echoed(state)

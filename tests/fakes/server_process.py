@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
@@ -27,7 +27,7 @@ from service.config import EngineConfig
 from service.server.model_hosting import num_engines
 from tests.fakes import echo_runner
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.forked import Forked, can_fork, fork
+from tests.fakes.forked import EXECUTED, Forked, can_fork, fork
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,6 +101,16 @@ class ServerProcess:
                 total += float(value)
         return total
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no step of the echo runner end: what the engines have been given runs for as long as this lasts."""
+        file = self.log.with_name("held")
+        file.touch()
+        try:
+            yield
+        finally:
+            file.unlink()
+
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
@@ -147,6 +157,8 @@ def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
         "DRAGOMAN_LIMITS__TRANSLATION_CACHE_MB": "0",  # every sentence reaches an engine
         "DRAGOMAN_LISTEN__GRPC_PORT": "0",
         "DRAGOMAN_LISTEN__HTTP_PORT": "0",
+        # An engine that is held, or finds no time on a busy machine, is not lost.
+        "DRAGOMAN_LIFECYCLE__ENGINE_SILENCE_S": "" if os.environ.get(EXECUTED) else "300",
         "DRAGOMAN_TELEMETRY__LOG_FORMAT": "json",
     }
     return {name: value for name, value in {**inherited, **settings, **variables}.items() if value}
@@ -186,6 +198,7 @@ def start(
     log, ports_file = directory / "server.log", directory / "ports.json"
     ports_file.unlink(missing_ok=True)
     own = {"TMPDIR": str(directory), "DRAGOMAN_LIFECYCLE__PORTS_FILE": str(ports_file)}  # leaves nothing elsewhere
+    own["ECHO_HELD"] = str(directory / "held")
     process = spawn(bundle, log, *options, within=within, **{**own, **variables})
     deadline = time.monotonic() + 300.0
     while not ports_file.exists():  # another process: there is nothing to await

@@ -9,8 +9,7 @@ from protos import translation_pb2 as pb
 from tests.fakes.calls import Calls, eventually, failure, words
 from tests.fakes.server_process import ServerProcess
 
-SLOW = {"ECHO_STEP_S": "0.02"}
-LONG = words(200)  # four seconds when slow
+LONG = words(200)
 # What the transport itself may hold of a stream whose reader does not read: 64 KiB, however fast the connection is.
 SMALL_WINDOW = [("grpc.enable_retries", 0), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
 

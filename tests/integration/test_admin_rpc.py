@@ -18,7 +18,6 @@ from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess
 
 SERVICE = "/dragoman.admin.v1.AdminService"
-SLOW = {"ECHO_STEP_S": "0.02"}
 ADMIN = {"DRAGOMAN_LISTEN__ADMIN_PORT": "0"}
 
 
@@ -43,14 +42,14 @@ async def test_the_data_port_knows_nothing_of_it(start_server, method):
 
 
 async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
-    server = start_server(**ADMIN, **SLOW)
+    server = start_server(**ADMIN)
     at_rest = await status_of(server)
     async with calling(server.address) as calls:
-        call = calls.translate(words(200), "", words(200), metadata=(("x-request-id", "mine"),))
-        pending = asyncio.ensure_future(call)
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
-        at_work = await status_of(server)
-        pending.cancel()
+        with server.held():
+            call = calls.translate(words(200), "", words(200), metadata=(("x-request-id", "mine"),))
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
+            at_work = await status_of(server)
+        call.cancel()
 
     assert (at_rest.state, at_rest.pid, at_rest.log_level) == ("serving", server.process.pid, "info")
     (model,) = at_rest.models
@@ -65,18 +64,19 @@ async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
 
 
 async def test_status_and_log_level_are_of_all_edges_and_of_those_that_take_their_place(start_server):
-    server = start_server(**TWO_EDGES, **ADMIN, **SLOW, DRAGOMAN_TELEMETRY__SLOW_REQUEST_S="0.001")  # every call is
+    server = start_server(**TWO_EDGES, **ADMIN, DRAGOMAN_TELEMETRY__SLOW_REQUEST_S="0.001")  # every call is
 
     def has_logged(num_calls: int) -> bool:
         return bool(server.log_text().count('"slow_request"') == num_calls)
 
     async with calling_each_edge(server) as connections:
-        waiting = [asyncio.ensure_future(one.translate(words(200))) for calls in connections.values() for one in calls]
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
-        at_work = await status_of(server)
-        for call in waiting:
-            call.cancel()
-        await eventually(lambda: has_logged(2))
+        with server.held():
+            waiting = [one.translate(words(200)) for calls in connections.values() for one in calls]
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
+            at_work = await status_of(server)
+            for call in waiting:
+                call.cancel()
+            await eventually(lambda: has_logged(2))
     assert (at_work.num_requests, [request.phase for request in at_work.requests]) == (2, ["decode", "decode"])
     assert at_work.log_level == "info"
 
@@ -91,17 +91,18 @@ async def test_status_and_log_level_are_of_all_edges_and_of_those_that_take_thei
 
 
 async def test_status_answers_while_the_server_drains(start_server):
-    server = start_server(**ADMIN, **SLOW)
+    server = start_server(**ADMIN)
     async with calling(server.address) as calls:
-        pending = asyncio.ensure_future(code_of(calls.translate(words(200))))
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-        server.terminate()
-        await eventually(lambda: '"draining"' in server.log_text())
-        status = await status_of(server)
+        with server.held():
+            pending = calls.translate(words(200))
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+            server.terminate()
+            await eventually(lambda: '"draining"' in server.log_text())
+            status = await status_of(server)
 
         assert status.state == "draining"
         assert [request.phase for request in status.requests] == ["decode"]
-        assert await pending is grpc.StatusCode.OK
+        assert await code_of(pending) is grpc.StatusCode.OK
     assert await asyncio.to_thread(server.wait) == 0
 
 
@@ -112,20 +113,21 @@ async def test_engine_lost_in_the_drain_lets_no_call_in_again(start_server, tmp_
     repository.put("b", "1")
     gate.touch()
     models = {"DRAGOMAN_MODELS__DIRECTORY": str(repository.directory), "ECHO_GATE": str(gate)}
-    server = start_server(**models, **ADMIN, **SLOW)
+    server = start_server(**models, **ADMIN)
     engines = {model.name: model.engines[0].pid for model in (await status_of(server)).models}
     async with calling(server.address) as calls:
-        accepted = calls.translate(words(120), model="a")
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-        server.terminate()
-        await eventually(lambda: '"draining"' in server.log_text())
-        gate.unlink()
-        os.kill(engines["b"], signal.SIGKILL)
-        await eventually(lambda: server.metric("dragoman_engines_missing") == 1)
-        looks = server.metric("dragoman_event_loop_lag_seconds_count")
-        await eventually(lambda: server.metric("dragoman_event_loop_lag_seconds_count") > looks + 1)
+        with server.held():
+            accepted = calls.translate(words(120), model="a")
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+            server.terminate()
+            await eventually(lambda: '"draining"' in server.log_text())
+            gate.unlink()
+            os.kill(engines["b"], signal.SIGKILL)
+            await eventually(lambda: server.metric("dragoman_engines_missing") == 1)
+            looks = server.metric("dragoman_event_loop_lag_seconds_count")
+            await eventually(lambda: server.metric("dragoman_event_loop_lag_seconds_count") > looks + 1)
 
-        assert await code_of(calls.translate("a", model="a")) is grpc.StatusCode.UNAVAILABLE
+            assert await code_of(calls.translate("a", model="a")) is grpc.StatusCode.UNAVAILABLE
         assert await code_of(accepted) is grpc.StatusCode.OK
     assert await asyncio.to_thread(server.wait) == 0
 
@@ -171,18 +173,19 @@ def test_an_operator_s_commands_reach_a_running_server(start_server):
 
 
 async def test_sigusr1_shows_where_calls_wait_and_disturbs_nothing(start_server):
-    server = start_server(**SLOW)
+    server = start_server()
     async with calling(server.address) as calls:
-        pending = asyncio.ensure_future(calls.texts("geheim und lang " * 8 + "hier"))
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-        for pid in (server.process.pid, *server.edge_pids(), *server.engine_pids()):
-            os.kill(pid, signal.SIGUSR1)
+        with server.held():
+            pending = calls.translate("geheim und lang " * 8 + "hier")
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+            for pid in (server.process.pid, *server.engine_pids()):
+                os.kill(pid, signal.SIGUSR1)
+            await eventually(lambda: "stack_dump" in server.log_text())
+            await eventually(lambda: server.log_text().count("most recent call first") >= 4)
         answer = await pending
-        await eventually(lambda: "stack_dump" in server.log_text())
-        await eventually(lambda: server.log_text().count("most recent call first") >= 4)
     log = server.log_text()
 
-    assert answer == ["geheim und lang " * 8 + "hier"]
+    assert answer.translations[0].hypotheses[0].text == "geheim und lang " * 8 + "hier"
     assert "service/api/grpc/dragoman.py" in log  # of the call itself
     assert "service/translate/translator.py" in log
     assert "service/engine/worker.py" in log

@@ -4,7 +4,6 @@ import base64
 import http.client
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,17 +13,6 @@ from service.server.frontend import has_console
 from tests.fakes.calls import eventually
 from tests.fakes.http_requests import Answer, ask, post, post_multipart
 from tests.fakes.packages import parts_of, word
-from tests.fakes.server_process import ServerProcess, start
-
-SLOW = "0.02"  # seconds of one step
-
-
-@pytest.fixture(scope="module")
-def server(echo_bundle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = start(echo_bundle, tmp_path_factory.mktemp("server"), ECHO_STEP_S=SLOW)
-    yield server
-    server.process.kill()
-    server.process.wait()
 
 
 def lines_of(answer: Answer) -> list[dict[str, Any]]:
@@ -133,17 +121,18 @@ async def test_page_that_asks_for_something_else_frees_the_rows(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=120.0)
     text = " ".join(["A sentence of many letters that takes its time."] * 3)
     body = json.dumps({"text": text + " And another one.", "source": "en", "target": "de"})
-    connection.request("POST", "/console/translate", body, {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    assert b"sentences" in response.readline()
     before = server.metric("dragoman_requests_total", method="console/translate", code="CANCELLED")
+    with server.held():
+        connection.request("POST", "/console/translate", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert b"sentences" in response.readline()
 
-    connection.close()
-    response.close()
+        connection.close()
+        response.close()
 
-    await eventually(
-        lambda: server.metric("dragoman_requests_total", method="console/translate", code="CANCELLED") > before
-    )
+        await eventually(
+            lambda: server.metric("dragoman_requests_total", method="console/translate", code="CANCELLED") > before
+        )
     await eventually(lambda: server.metric("dragoman_running_jobs") == 0)
 
 

@@ -474,9 +474,9 @@ def test_keys_of_all_dialects_are_those_of_the_server(guarded, keys):
 
 
 async def test_full_server_says_when_to_come_again(start_server):
-    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1", ECHO_STEP_S="0.02")
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="1")
     holder = HTTPConnection("127.0.0.1", server.http_port)
-    with closing(holder):  # which nobody waits for
+    with server.held(), closing(holder):  # which nobody waits for
         holder.request("POST", "/translate", json.dumps({"q": "many words " * 20, "source": "en", "target": "de"}))
         await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
         refused = [

@@ -145,12 +145,11 @@ class TestReload:
 
     async def test_call_under_way_is_finished_by_the_version_it_has_found(self, serve, repository):
         repository.put("echo", "1")
-        server = serve(ECHO_STEP_S="0.02")
+        server = serve()
         async with calling(server.address) as calls:
-            under_way = calls.translate(words(100))
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-
             with held(server):
+                under_way = calls.translate(words(100))
+                await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
                 await change(server, "loaded", lambda: repository.put("echo", "2"))
 
                 assert await version_of(calls) == ("echo", "2")

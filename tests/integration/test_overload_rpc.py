@@ -1,4 +1,4 @@
-"""Deadlines, cancellation, full queues and sentences without numbers, on servers whose decoder is slow on purpose."""
+"""Deadlines, cancellation, full queues and sentences without numbers, on servers whose decoder is held on purpose."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,8 +11,7 @@ from protos import translation_pb2 as pb
 from tests.fakes.calls import calling, code_of, error_info, eventually, failure, status_of, words
 from tests.fakes.server_process import ServerProcess
 
-SLOW = {"ECHO_STEP_S": "0.02"}
-LONG = words(200)  # four seconds when slow
+LONG = words(200)
 
 
 def is_idle(server: ServerProcess) -> Callable[[], bool]:
@@ -21,11 +20,12 @@ def is_idle(server: ServerProcess) -> Callable[[], bool]:
 
 @pytest.mark.promise("B4")
 async def test_deadline_in_mid_decode_frees_the_rows(start_server):
-    server = start_server(**SLOW)
+    server = start_server()
     async with calling(server.address) as calls:
         await calls.texts("warm")
 
-        error = await failure(calls.translate(LONG, LONG, timeout=1.0))
+        with server.held():
+            error = await failure(calls.translate(LONG, LONG, timeout=2.0))
 
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await eventually(is_idle(server))
@@ -39,31 +39,33 @@ async def test_deadline_in_mid_decode_frees_the_rows(start_server):
 
 @pytest.mark.promise("B2")
 async def test_cancelled_call_frees_its_rows_and_leaves_its_neighbour_alone(start_server):
-    server = start_server(**SLOW)
+    server = start_server()
     async with calling(server.address) as calls:
-        neighbour = asyncio.ensure_future(calls.texts("good neighbour " * 9 + "here"))
-        leaving = calls.translate(*[LONG] * 5)
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
+        with server.held():
+            neighbour = asyncio.ensure_future(calls.texts("good neighbour " * 9 + "here"))
+            leaving = calls.translate(*[LONG] * 5)
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
 
-        leaving.cancel()
+            leaving.cancel()
 
-        await eventually(lambda: server.metric("dragoman_running_jobs") <= 1)
+            await eventually(lambda: server.metric("dragoman_requests_total", code="CANCELLED") == 1)
         assert await neighbour == ["good neighbour " * 9 + "here"]
+        await eventually(is_idle(server))
         assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
-        assert server.metric("dragoman_requests_total", code="CANCELLED") == 1
 
 
 @pytest.mark.promise("B1")
 async def test_job_cancelled_in_the_queue_never_runs(start_server):
     """With room for one row and eight more to come, most of these texts wait in the core."""
-    server = start_server(DRAGOMAN_ENGINE__MAX_ROWS="1", **SLOW)
+    server = start_server(DRAGOMAN_ENGINE__MAX_ROWS="1")
     async with calling(server.address) as calls:
-        one_row = pb.TranslateOptions(beam_size=1)
-        leaving = calls.translate(*[LONG] * 40, options=one_row)
-        await eventually(lambda: server.metric("dragoman_queue_requests") >= 30)
+        with server.held():
+            leaving = calls.translate(*[LONG] * 40, options=pb.TranslateOptions(beam_size=1))
+            await eventually(lambda: server.metric("dragoman_queue_requests") >= 30)
 
-        leaving.cancel()
+            leaving.cancel()
 
+            await eventually(lambda: server.metric("dragoman_requests_total", code="CANCELLED") == 1)
         await eventually(is_idle(server))
         dropped = server.metric("dragoman_cancelled_total", where="queue", reason="cancelled")
         assert dropped >= 30
@@ -78,18 +80,20 @@ async def test_client_that_is_killed_frees_its_rows(start_server):
 
     from tests.fakes.server_process import ROOT
 
-    server = start_server(**SLOW)
+    server = start_server()
     program = (
         "import grpc; from protos import translation_pb2 as pb, translation_pb2_grpc as stubs\n"
         f"stub = stubs.TranslationServiceStub(grpc.insecure_channel('{server.address}'))\n"
         f"stub.Translate(pb.TranslateRequest(texts=['{LONG}'] * 3))"
     )
-    client = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)  # noqa: ASYNC220  it is only killed
-    await eventually(lambda: server.metric("dragoman_running_jobs") == 3)
+    with server.held():
+        client = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)  # noqa: ASYNC220  it is only killed
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 3)
 
-    client.kill()
-    client.wait()
+        client.kill()
+        client.wait()
 
+        await eventually(lambda: server.metric("dragoman_requests_total", code="CANCELLED") == 1)
     await eventually(is_idle(server))
     assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 3
 
@@ -97,10 +101,13 @@ async def test_client_that_is_killed_frees_its_rows(start_server):
 @pytest.mark.promise("D1", "D7")
 @pytest.mark.parametrize(("limit", "num_calls"), [(8, 10), (50, 120)])
 async def test_full_server_refuses_exactly_the_calls_too_many(start_server, limit, num_calls):
-    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS=str(limit), **SLOW)
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS=str(limit))
     async with calling(server.address) as calls, calling(server.address) as others:
         callers = (calls, others)  # one connection may have fewer calls at a time
-        codes = await asyncio.gather(*(code_of(callers[n % 2].translate(words(50))) for n in range(num_calls)))
+        with server.held():
+            answers = asyncio.gather(*(code_of(callers[n % 2].translate(words(50))) for n in range(num_calls)))
+            await eventually(lambda: server.metric("dragoman_rejected_total") == num_calls - limit)
+        codes = await answers
 
         assert sorted(code.name for code in codes) == ["OK"] * limit + ["RESOURCE_EXHAUSTED"] * (num_calls - limit)
         assert server.metric("dragoman_rejected_total", reason="queue_full") == num_calls - limit
@@ -109,12 +116,13 @@ async def test_full_server_refuses_exactly_the_calls_too_many(start_server, limi
 
 @pytest.mark.promise("B15")
 async def test_refusal_tells_a_program_why_and_when_to_come_back(start_server):
-    server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.25", **SLOW)
+    server = start_server(DRAGOMAN_LIMITS__MAX_QUEUED_TOKENS="100", DRAGOMAN_LIMITS__RETRY_AFTER_S="0.25")
     async with calling(server.address) as calls:
-        first = calls.translate(words(90))
-        await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+        with server.held():
+            first = calls.translate(words(90))
+            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
 
-        error = await failure(calls.translate(words(90)))
+            error = await failure(calls.translate(words(90)))
 
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert error.details() == (

@@ -11,13 +11,12 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, failure, words
+from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, failure
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import post_multipart
 from tests.fakes.server_process import run_to_end, spawn
 
 OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
-SLOW = {"ECHO_STEP_S": "0.02"}
 
 
 class TestStart:
@@ -164,19 +163,20 @@ class TestStop:
         assert '"event": "draining"' in server.log_text()
 
     @pytest.mark.parametrize(
-        ("grace_s", "length", "code"),
+        ("grace_s", "event", "code"),
         [
-            pytest.param("30", 50, OK, marks=pytest.mark.promise("A1")),
-            pytest.param("0.3", 250, UNAVAILABLE, marks=pytest.mark.promise("A2")),
+            pytest.param("300", '"draining"', OK, marks=pytest.mark.promise("A1")),
+            pytest.param("0.3", '"grace_period_over"', UNAVAILABLE, marks=pytest.mark.promise("A2")),
         ],
     )
-    async def test_accepted_calls_are_finished_within_the_grace_period(self, start_server, grace_s, length, code):
-        server = start_server(DRAGOMAN_LIFECYCLE__GRACE_S=grace_s, **SLOW)
+    async def test_accepted_calls_are_finished_within_the_grace_period(self, start_server, grace_s, event, code):
+        server = start_server(DRAGOMAN_LIFECYCLE__GRACE_S=grace_s)
         async with calling(server.address) as calls:
-            accepted = [calls.translate(words(length)) for _ in range(10)]
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 10)
-
-            server.terminate()
+            with server.held():
+                accepted = [calls.translate("some words to say") for _ in range(10)]
+                await eventually(lambda: server.metric("dragoman_running_jobs") == 10)
+                server.terminate()
+                await eventually(lambda: event in server.log_text())
 
             assert {await code_of(call) for call in accepted} == {code}
         assert await asyncio.to_thread(server.wait) == 0
@@ -216,17 +216,18 @@ class TestStop:
 
     @pytest.mark.promise("A4")
     async def test_second_signal_ends_at_once(self, start_server):
-        server = start_server(**SLOW)
+        server = start_server()
         engines = [psutil.Process(pid) for pid in server.engine_pids()]
         async with calling(server.address) as calls:
-            accepted = calls.translate(words(250))
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            server.terminate()
-            await eventually(lambda: "draining" in server.log_text())
+            with server.held():
+                accepted = calls.translate("some words to say")
+                await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+                server.terminate()
+                await eventually(lambda: "draining" in server.log_text())
 
-            server.terminate()
+                server.terminate()
 
-            assert await asyncio.to_thread(server.wait) == 128 + signal.SIGTERM
+                assert await asyncio.to_thread(server.wait) == 128 + signal.SIGTERM
             assert await code_of(accepted) is UNAVAILABLE
         assert "Traceback" not in server.log_text()
         assert psutil.wait_procs(engines, timeout=120.0)[1] == []
@@ -236,15 +237,16 @@ class TestEngineLoss:
     @pytest.mark.promise("A7")
     async def test_killed_engine_costs_its_calls_only(self, start_server):
         """UNAVAILABLE for what it held; then everything is served again."""
-        server = start_server(**SLOW)
+        server = start_server()
         async with calling(server.address) as calls:
-            held = [calls.translate(words(250)) for _ in range(8)]
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 8)
-            (engine,) = server.engine_pids()
+            with server.held():
+                held = [calls.translate("some words to say") for _ in range(8)]
+                await eventually(lambda: server.metric("dragoman_running_jobs") == 8)
+                (engine,) = server.engine_pids()
 
-            os.kill(engine, signal.SIGKILL)
+                os.kill(engine, signal.SIGKILL)
 
-            assert [await code_of(call) for call in held] == [UNAVAILABLE] * 8
+                assert [await code_of(call) for call in held] == [UNAVAILABLE] * 8
             assert await calls.texts("next") == ["next"]
             assert server.metric("dragoman_engine_restarts_total") == 1
             assert server.engine_pids() != [engine]
@@ -276,17 +278,11 @@ class TestEngineLoss:
 
     @pytest.mark.promise("A8")
     async def test_deadlines_hold_while_the_engine_is_stuck(self, start_server):
-        server = start_server(**SLOW)
+        server = start_server()
         async with calling(server.address) as calls:
-            held = calls.translate(words(250), timeout=2.5)
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            (engine,) = server.engine_pids()
-            os.kill(engine, signal.SIGSTOP)
-            try:
-                assert await code_of(held) is grpc.StatusCode.DEADLINE_EXCEEDED
+            with server.held():
+                assert await code_of(calls.translate("words", timeout=1.0)) is grpc.StatusCode.DEADLINE_EXCEEDED
                 assert await calls.health.Check(health_pb2.HealthCheckRequest(), timeout=120.0)
                 in_flight = "dragoman_requests_in_flight"
                 await eventually(lambda: server.metric(in_flight, method=TRANSLATE[1:]) == 0)
-            finally:
-                os.kill(engine, signal.SIGCONT)
             assert await calls.texts("next") == ["next"]

@@ -7,7 +7,7 @@ import pytest
 
 from protos import translation_pb2 as pb
 from tests.fakes.calls import TIMEOUT_S, TRANSLATE, TRANSLATE_STREAM, calling, details_of, eventually, failure, words
-from tests.fakes.streams import LONG, SLOW, all_of, answers_of, end_of, has_gone_idle, message, opened
+from tests.fakes.streams import LONG, all_of, answers_of, end_of, has_gone_idle, message, opened
 
 
 class TestAnswers:
@@ -45,9 +45,10 @@ class TestMistakes:
         ],
     )
     async def test_mistake_ends_the_stream_and_its_work(self, start_server, messages, code, words):
-        server = start_server(**SLOW)
+        server = start_server()
         async with calling(server.address) as calls:
-            error = await end_of(await opened(calls, *messages))
+            with server.held():
+                error = await end_of(await opened(calls, *messages))
 
             assert error.code().name == code
             assert words in details_of(error)
@@ -55,14 +56,15 @@ class TestMistakes:
             assert server.metric("dragoman_requests_total", method=TRANSLATE_STREAM[1:], code=code) == 1
 
     async def test_malformed_message_in_the_middle_ends_the_stream(self, start_server):
-        server = start_server(**SLOW)
+        server = start_server()
         async with calling(server.address) as calls:
-            call = calls.stream(TRANSLATE_STREAM)
-            await call.write(message((1, LONG)).SerializeToString())
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            await call.write(b"\xff\xff\xff")
+            with server.held():
+                call = calls.stream(TRANSLATE_STREAM)
+                await call.write(message((1, LONG)).SerializeToString())
+                await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
+                await call.write(b"\xff\xff\xff")
 
-            error = await failure(call.read())
+                error = await failure(call.read())
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert error.details() == "the request is not a valid dragoman.v1.TranslateStreamRequest message"
             await has_gone_idle(server)
@@ -94,30 +96,33 @@ async def test_a_hundred_streams_beside_calls(start_server):
 
 class TestEnds:
     async def test_cancelled_stream_frees_its_rows_and_leaves_its_neighbour_alone(self, start_server):
-        server = start_server(**SLOW)
+        server = start_server()
+        method = {"method": TRANSLATE_STREAM[1:], "code": "CANCELLED"}
         async with calling(server.address) as calls:
-            neighbour = await opened(calls, message((1, "good neighbour " * 9 + "here")))
-            leaving = await opened(calls, message(*((number, LONG) for number in range(5))))
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
+            with server.held():
+                neighbour = await opened(calls, message((1, "good neighbour " * 9 + "here")))
+                leaving = await opened(calls, message(*((number, LONG) for number in range(5))))
+                await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
 
-            leaving.cancel()
+                leaving.cancel()
 
-            await eventually(lambda: server.metric("dragoman_running_jobs") <= 1)
+                await eventually(lambda: server.metric("dragoman_requests_total", **method) == 1)
             await neighbour.done_writing()
             assert await all_of(neighbour) == {1: "good neighbour " * 9 + "here"}
             await has_gone_idle(server)
             assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
-            assert server.metric("dragoman_requests_total", method=TRANSLATE_STREAM[1:], code="CANCELLED") == 1
 
     async def test_draining_server_answers_what_it_has_taken_in_and_then_ends_the_stream(self, start_server):
-        server = start_server(**SLOW)
+        server = start_server()
         async with calling(server.address) as calls:
-            busy = await opened(calls, message(*((number, words(100)) for number in range(20))))
-            idle = await opened(calls, message())
-            await eventually(lambda: server.metric("dragoman_stream_texts") == 20)
-            assert server.metric("dragoman_streams") == 2
+            with server.held():
+                busy = await opened(calls, message(*((number, words(100)) for number in range(20))))
+                idle = await opened(calls, message())
+                await eventually(lambda: server.metric("dragoman_stream_texts") == 20)
+                await eventually(lambda: server.metric("dragoman_streams") == 2)
 
-            server.terminate()
+                server.terminate()
+                await eventually(lambda: '"draining"' in server.log_text())
 
             seen: list[int] = []
 

@@ -181,7 +181,7 @@ def test_slots_give_the_trained_models_tokens_whatever_is_asked_for(trained, tmp
     runner = CudaRunner(trained, sessions, HostDevice(), masked=MASKED)
     tokenizer = Tokenizer.load(trained.tokenizer_path)
     some = []
-    for number, line in enumerate(own_sentences(num_sentences(60), seed=7)):
+    for number, line in enumerate(own_sentences(num_sentences(30), seed=7)):
         params = SearchParams(beam_size=int(random.choice([1, 4, 5])), max_target_tokens=60)
         plain = Job(id=number, source_ids=tuple(tokenizer.encode(line)), params=params)
         some.append(steered(plain, random, 8_000) if number % 3 == 0 else plain)

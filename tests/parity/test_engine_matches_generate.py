@@ -23,7 +23,7 @@ from tests.parity.generate_models import (
 )
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences
 
-NUM_SENTENCES = num_sentences(40)
+NUM_SENTENCES = num_sentences(20)
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
 # Settings of the model, settings of `generate`, and weights with which lengths differ, and so do the two searches.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {

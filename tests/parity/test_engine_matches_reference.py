@@ -99,7 +99,7 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
     """Scores included; sentences join and leave at random, with beams and lengths of their own."""
     rng = np.random.default_rng(seed)
     runner = CpuRunner(bundle, precision=precision)
-    jobs = random_jobs(model, 40, seed)
+    jobs = random_jobs(model, 24, seed)
     config = SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200)
 
     together = run(EngineLoop(runner, config), jobs, rng)
@@ -146,7 +146,7 @@ def test_options_give_the_reference_search_s_tokens(model, bundle, seed):
 def test_sentence_with_options_is_bit_for_bit_the_same_among_others_with_and_without(model, bundle, precision, seed):
     rng = np.random.default_rng(seed)
     runner = CpuRunner(bundle, precision=precision)
-    jobs = [job if job.id % 4 == 0 else steered(job, rng, VOCABULARY) for job in random_jobs(model, 40, seed)]
+    jobs = [job if job.id % 4 == 0 else steered(job, rng, VOCABULARY) for job in random_jobs(model, 24, seed)]
     config = SchedulerConfig(max_rows=int(rng.integers(20, 100)), max_encode_tokens=200)
 
     together = run(EngineLoop(runner, config), jobs, rng)

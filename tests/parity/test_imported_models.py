@@ -65,11 +65,11 @@ class TestRealModel:
     @pytest.mark.parametrize(
         "name",
         [
-            "v1/aren-transliteration",
             "v1/aren-transliteration-i16",
             "v2/aren-transliteration",
-            "v2/aren-transliteration-i16",
             "v2/aren-transliteration-i8",
+            pytest.param("v1/aren-transliteration", marks=pytest.mark.thorough),
+            pytest.param("v2/aren-transliteration-i16", marks=pytest.mark.thorough),
         ],
     )
     def test_words_get_ctranslate2s_tokens(self, models, name, tmp_path):
@@ -117,7 +117,13 @@ def some_words(directory: Path) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("quantization", "beams"), [(None, BEAMS), ("int8", (4,)), ("int16", (4,)), ("float16", (4,))])
+@pytest.mark.parametrize(
+    ("quantization", "beams"),
+    [
+        ("int8", (1, 4)),
+        *(pytest.param(kind, (4,), marks=pytest.mark.thorough) for kind in (None, "int16", "float16")),
+    ],
+)
 def test_our_trained_weights_come_back_as_ctranslate2_has_them(quantization, beams, tmp_path):
     source = ExportSource.load(default_bundle_dir())
     directory = write_ctranslate2_model(

@@ -37,7 +37,6 @@ def tokens(runner: CpuRunner | NativeRunner, sources: list[list[int]], *, use_sh
     return [list(best.token_ids) for best, *_ in translate(runner, sources, search)]
 
 
-@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("integers", [0, INTGEMM8, INTGEMM8_NEW], ids=["float32", "intgemm8", "intgemm8 of marian-nmt"])
 def test_a_binary_file_is_the_model_that_was_converted(tmp_path: Path, integers: int) -> None:
     write_marian_npz(tmp_path, CONFIG)

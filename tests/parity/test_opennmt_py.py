@@ -108,7 +108,7 @@ def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig
     reference = reference_model(source.config, source.state)
     tokenizer, names = load_tokenizer(bundle.directory, bundle.manifest.tokenizer), tokens_of(50)
     choice = random.Random(7)
-    texts = [[f"w{choice.randint(4, 55)}" for _ in range(choice.randint(1, 15))] for _ in range(num_sentences(40))]
+    texts = [[f"w{choice.randint(4, 55)}" for _ in range(choice.randint(1, 15))] for _ in range(num_sentences(20))]
 
     for beam_size in (1, 4, 6):
         params = SearchParams(beam_size=beam_size, max_target_tokens=20)

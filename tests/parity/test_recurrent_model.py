@@ -65,7 +65,7 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size):
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle, precision):
     rng = np.random.default_rng(7)
-    sources = random_sentences(model.config, rng.integers(2, 40, 40).tolist(), 7)
+    sources = random_sentences(model.config, rng.integers(2, 40, 20).tolist(), 7)
     jobs = [
         Job(
             id=number,

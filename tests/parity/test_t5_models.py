@@ -99,7 +99,7 @@ def pair(kind: str, checkpoint: Path) -> Pair:
     source = read_t5(checkpoint, OPTIONS[kind], checkpoint.parent / "scratch")
     bundle = import_model(checkpoint, checkpoint.parent / "bundle", OPTIONS[kind])
     tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer)
-    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(40), seed=4)]
+    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(20), seed=4)]
     return Pair(bundle, reference_model(source.config, source.state), theirs, sources)
 
 
@@ -187,7 +187,7 @@ def test_a_sentence_gets_the_same_scores_in_any_company(checkpoint, pair, precis
             beam_size=int(rng.choice([1, 4])),
             max_target_tokens=40,
         )
-        for number in range(24)
+        for number in range(12)
     ]
 
     together = run(EngineLoop(runner), jobs, arrivals=rng)

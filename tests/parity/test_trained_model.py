@@ -23,7 +23,7 @@ MIN_INT8_CHRF = 90.0
 
 @pytest.mark.timeout(600)
 def test_real_sentences_get_ctranslate2s_tokens(trained_bundles):
-    sentences = own_sentences(num_sentences(80))
+    sentences = own_sentences(num_sentences(40))
 
     found = compare_with_ctranslate2(trained_bundles["int8"], trained_bundles["fp32"], sentences, beam_size=4)
 

@@ -33,11 +33,11 @@ async def test_reply_carries_texts_scores_tokens_and_model(client):
 
 async def test_every_call_has_a_deadline(client, running):
     await client.translate(["one"])
-    await client.translate(["one"], timeout_s=3.0)
+    await client.translate(["one"], timeout_s=100.0)
 
     default, own = running.service.deadlines
-    assert 5.0 < default < 11.0
-    assert 0.0 < own < 4.0
+    assert 0.0 < default < 11.0
+    assert 11.0 < own < 101.0
 
 
 async def test_cancelling_the_task_cancels_the_call(client, running):

@@ -133,7 +133,7 @@ _ENTRIES = st.lists(st.sampled_from([case[1] for case in CASES]), max_size=6)
 
 
 @given(_ENTRIES, st.sampled_from(["\n", "\n\n", "\n# c\n\n"]), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_polib_reads_what_is_written(entries, between, has_header):
     source = (HEADER if has_header else "") + between.join(entries)
     draft = gettext.read(source, "de")

@@ -320,7 +320,7 @@ _TEXTS = st.one_of(
 
 
 @given(_TEXTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_text_comes_back_as_it_was(source):
     draft = markdown.read(source)
 
@@ -329,7 +329,7 @@ def test_every_text_comes_back_as_it_was(source):
 
 
 @given(st.lists(_LINES, max_size=10).map("\n".join))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_mark_of_any_text_is_lost(source):
     marks = [kind for kind, *_ in parsed(source) if kind != "hardbreak"]
 

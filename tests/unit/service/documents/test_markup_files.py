@@ -167,7 +167,7 @@ _TAGS = st.sampled_from(
 
 
 @given(st.lists(_TAGS, max_size=40).map("".join), st.sampled_from([1, 5, 2_000]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_file_comes_back_as_it_was(source, piece):
     old, markup_files.PIECE = markup_files.PIECE, piece
     try:

@@ -271,7 +271,7 @@ _LINES = st.sampled_from(
 
 
 @given(st.lists(_LINES, max_size=14), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_file_comes_back_as_it_was(lines, line_end, has_references):
     source = line_end.join([*lines, "00:01.000 --> 00:02.000", "a", ""])
     draft = subtitles.read(source, has_references=has_references)

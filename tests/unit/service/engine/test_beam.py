@@ -198,7 +198,7 @@ def params_of(beam_size: int, seed: int) -> SearchParams:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(beam_size=beam_sizes, seeds=st.lists(st.integers(0, 10**6), min_size=1, max_size=4), with_ties=st.booleans())
 def test_batch_gives_what_the_plain_search_gives_each_sentence(beam_size, seeds, with_ties):
     sentences = [
@@ -227,7 +227,7 @@ class ScriptedModel:
         return torch.from_numpy(np.array([self.script(tuple(row)) for row in tokens.tolist()]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     beam_size=st.integers(1, 5),
     rule=st.sampled_from(StopRule),
@@ -297,7 +297,7 @@ def test_marian_makes_the_beam_smaller_with_each_end_and_stops_without_a_beam():
     assert search.hypotheses(0)[0].token_ids == (7, 8)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 10**6), patience=st.sampled_from([0.3, 1.0, 3.0]), length_penalty=st.sampled_from([0.0, 1.0])
 )
@@ -323,7 +323,7 @@ def test_more_sentences_and_longer_ones_than_there_was_room_for_at_first_keep_th
     assert all(results[name] == plain_search(script, params) for name, script, params in short)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(beam_size=st.integers(1, 5), seed=st.integers(0, 10**6), reluctance=st.sampled_from([0.0, 3.0, 8.0, np.inf]))
 def test_no_last_step_is_missed_whoever_joins_and_leaves(beam_size, seed, reluctance):
     """The search looks for last steps only when one may be due.  Sentences are also removed before they are done."""

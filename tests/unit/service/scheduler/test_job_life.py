@@ -235,6 +235,6 @@ class JobLife(RuleBasedStateMachine):
 
 
 JobLife.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 TestJobLife = JobLife.TestCase

@@ -56,7 +56,13 @@ def answered(requests: Sequence[Request], seconds: float) -> float:
 
 class TestOverload:
     @pytest.mark.parametrize(
-        ("shape", "times"), [("equal lengths", 2), ("mixed lengths", 10), ("beam 4", 2), ("one at a time", 10)]
+        ("shape", "times"),
+        [
+            ("mixed lengths", 10),
+            ("beam 4", 2),
+            pytest.param("equal lengths", 2, marks=pytest.mark.thorough),
+            pytest.param("one at a time", 10, marks=pytest.mark.thorough),
+        ],
     )
     def test_goodput_is_nearly_the_capacity(self, shape, times):
         """With a deadline of four times the unloaded p99; the others are told at once, not after a wait."""
@@ -230,7 +236,7 @@ def beside_a_greedy_tenth(
 
 
 class TestGreedyCaller:
-    @pytest.mark.parametrize("shape", ["mixed lengths", "beam 4"])
+    @pytest.mark.parametrize("shape", ["mixed lengths", pytest.param("beam 4", marks=pytest.mark.thorough)])
     def test_greedy_caller_keeps_the_p99_of_the_others_within_two_and_a_half_times(self, shape):
         """A refusal costs a millisecond of the core, and the calls of the nine wait for 450 a second."""
         ratio, work = beside_a_greedy_tenth(seed=1, shape=shape)
@@ -261,7 +267,7 @@ class TestGreedyCaller:
 
         assert p99(beside) <= 2.0 * p99(alone)
 
-    @pytest.mark.parametrize(("beam", "max_rows"), [(4, 1), (16, 8)])
+    @pytest.mark.parametrize(("beam", "max_rows"), [(4, 1), pytest.param(16, 8, marks=pytest.mark.thorough)])
     def test_engine_with_fewer_rows_than_a_beam_is_never_idle_for_two_callers(self, beam, max_rows):
         """As after memory was short; a sentence then runs alone, and the next one follows at once."""
         clients = [poisson(Caller(name=name), 30.0, 10.0, seed=seed) for seed, name in enumerate("ab")]

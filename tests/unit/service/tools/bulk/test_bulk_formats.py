@@ -22,7 +22,7 @@ def written(folder: Path, name: str, content: bytes) -> Path:
     return folder / name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(TEXT, max_size=12), st.integers(1, 5))
 def test_lines_come_out_in_order_whatever_the_parts(tmp_path_factory, lines, part_size):
     source = tmp_path_factory.mktemp("lines") / "in.txt"
@@ -34,7 +34,7 @@ def test_lines_come_out_in_order_whatever_the_parts(tmp_path_factory, lines, par
     assert {file.name for file in source.parent.iterdir()} == {"in.txt", "out.txt"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.text(st.sampled_from('a,"\n\r\té '), max_size=6), TEXT), max_size=9), st.integers(1, 4))
 def test_tables_keep_their_columns_and_quoted_line_ends(tmp_path_factory, rows, part_size):
     source = tmp_path_factory.mktemp("table") / "in.csv"
