@@ -56,13 +56,15 @@ async def test_calls_over_the_limit_of_a_connection_wait_for_those_before_them(s
     server = start_server(DRAGOMAN_LISTEN__MAX_STREAMS_PER_CONNECTION="2", ECHO_STEP_S="0.02")
 
     async with calling(server.address, enable_retries=1, service_config=again) as calls:
-        answering = asyncio.gather(*(calls.translate(words(10)) for _ in range(12)))
+        with server.held():
+            answering = asyncio.gather(*(calls.translate(words(10)) for _ in range(12)))
+            await eventually(lambda: in_flight(server) == 2.0)
         most = 0.0
         while not answering.done():
             most = max(most, await asyncio.to_thread(in_flight, server))
         await answering
 
-    assert most == 2.0
+    assert most <= 2.0
 
 
 def in_flight(server: ServerProcess) -> float:
@@ -124,7 +126,7 @@ async def test_age_ends_connections_without_an_error_for_anybody(start_server):
     peers: set[int] = set()
 
     # A call that gRPC was about to send when it read the GOAWAY: it sends that on the next connection by itself.
-    async with calling(server.address, enable_retries=1) as calls, asyncio.timeout(60):
+    async with calling(server.address, enable_retries=1) as calls, asyncio.timeout(300):
         while len(peers) < 4:  # it comes back on new connections
             answering = asyncio.gather(*(calls.texts(words(20)) for _ in range(4)))
             while not answering.done():

@@ -39,7 +39,7 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     heeding = ("env", "--default-signal=INT")  # a shell without job control has what it starts with & ignore Ctrl-C
     command = [*heeding, sys.executable, "-m", "service", "loadtest"]
     command += ["--server", server.address, "--report", str(file)]
-    rates = ("--rate", "20", *(3 * ("--rate", "50")))  # of these three, a busy machine may finish some
+    rates = ("--rate", "20", *(9 * ("--rate", "50")))  # of these nine, a busy machine may finish some
     stages = (*rates, "--duration", "2", "--warm-up", "0", "--workers", "1")
     process = subprocess.Popen(
         [*command, *stages], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -56,7 +56,7 @@ def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):
     assert "ended early; in the finished stages at most" in printed
     finished = json.loads(file.read_text())["stages"]
     assert finished[0]["codes"] == {"OK": 40}
-    assert len(finished) < 4
+    assert len(finished) < 10
 
 
 def test_health_says_whether_a_server_serves(server):
