@@ -51,7 +51,7 @@ def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig
     reference = reference_model(source.config, source.state)
     tokenizer, names = load_tokenizer(bundle.directory, bundle.manifest.tokenizer), tokens_of_vocabulary(60)
     choice = random.Random(7)
-    texts = [[f"w{choice.randint(14, 70)}" for _ in range(choice.randint(1, 15))] for _ in range(num_sentences(20))]
+    texts = [[f"w{choice.randint(14, 70)}" for _ in range(choice.randint(1, 15))] for _ in range(num_sentences(40))]
 
     for beam_size in (1, 4, 6):
         params = SearchParams(beam_size=beam_size, max_target_tokens=20)
@@ -74,7 +74,7 @@ def test_a_student_with_ssrus_writes_what_its_equations_say(tmp_path: Path) -> N
     student = Student(dict(np.load(tmp_path / "model.npz")), config)
     bundle = import_model(tmp_path, tmp_path / "bundle", replace(OPTIONS, name="student"))
     choice = random.Random(7)
-    sources = [[*(choice.randint(2, 59) for _ in range(choice.randint(1, 15))), 0] for _ in range(num_sentences(20))]
+    sources = [[*(choice.randint(2, 59) for _ in range(choice.randint(1, 15))), 0] for _ in range(num_sentences(30))]
 
     ours = translate(CpuRunner(bundle), sources, SearchParams(beam_size=1, max_target_tokens=20))
 

@@ -49,7 +49,7 @@ def pair(request: pytest.FixtureRequest, pieces: Path, tmp_path_factory: pytest.
     (directory / "scratch").mkdir()
     source = read_m2m100(directory / "theirs", OPTIONS, directory / "scratch")
     bundle = import_model(directory / "theirs", directory / "bundle", OPTIONS)
-    texts, described = own_sentences(num_sentences(20), seed=4), bundle.manifest.tokenizer
+    texts, described = own_sentences(num_sentences(40), seed=4), bundle.manifest.tokenizer
     pairs = [
         (one, other if described.language(other).is_target else bundle.manifest.target_language)
         for one, other in (("en", "de"), ("fr", "en"), ("en", "cs"))

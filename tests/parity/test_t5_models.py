@@ -99,7 +99,7 @@ def pair(kind: str, checkpoint: Path) -> Pair:
     source = read_t5(checkpoint, OPTIONS[kind], checkpoint.parent / "scratch")
     bundle = import_model(checkpoint, checkpoint.parent / "bundle", OPTIONS[kind])
     tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer)
-    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(20), seed=4)]
+    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(40), seed=4)]
     return Pair(bundle, reference_model(source.config, source.state), theirs, sources)
 
 

@@ -49,6 +49,7 @@ def test_a_shipped_bundle_is_as_good_as_its_card_says(directory, search, runtime
     assert said - max_loss <= chrf_of(directory, SEARCHES[search], runtime) <= said + MAX_GAIN
 
 
+@pytest.mark.thorough
 def test_a_worse_search_is_noticed():
     said = card_value((default_bundle_dir() / CARD_NAME).read_text("utf-8"), DEFAULTS)
 
