@@ -82,7 +82,7 @@ async def test_each_edge_finds_the_models_of_each_text_detects_and_scores(server
             assert [token.log_probability for token in scored.scores[0].tokens] == [BEST] * 5
 
 
-async def test_edges_share_what_was_answered(server, keys):
+async def test_edges_share_what_was_answered(server: ServerProcess, keys: Keys):
     def asked(result: str) -> float:
         return server.metric("dragoman_translation_cache_sentences_total", result=result)
 
