@@ -29,12 +29,19 @@ async def calling_each_edge(server: ServerProcess, num_connections: int = 1) -> 
 def http_to_each_edge(server: ServerProcess) -> Iterator[list[http.client.HTTPConnection]]:
     """An HTTP connection to each edge."""
     with ExitStack() as stack:
+        edges = server.edge_pids()
         found: dict[int, http.client.HTTPConnection] = {}
-        while len(found) < len(server.edge_pids()):
+        while len(found) < len(edges):
             connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=120.0)
             stack.enter_context(closing(connection))
-            connection.request("GET", "/healthz")  # which waits until the edge has accepted it
-            connection.getresponse().read()
+            _ask_for_health(connection)  # which waits until the edge has accepted it
             port = connection.sock.getsockname()[1]
-            found.setdefault(next(pid for pid in server.edge_pids() if port in server.http_callers_of(pid)), connection)
+            found.setdefault(next(pid for pid in edges if port in server.http_callers_of(pid)), connection)
+            for kept in found.values():  # a connection without requests is closed
+                _ask_for_health(kept)
         yield list(found.values())
+
+
+def _ask_for_health(connection: http.client.HTTPConnection) -> None:
+    connection.request("GET", "/healthz")
+    connection.getresponse().read()
