@@ -39,6 +39,7 @@ RECIPE_NAME = "recipe.json"
 # Not what it looks at: losses of other sets do not compare, and pairs that are held out later were trained on.
 RESUMABLE = (
     "schedule.max_updates",
+    "schedule.minutes",
     "schedule.validate_every",
     "schedule.patience",
     "schedule.average_last",

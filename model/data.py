@@ -1,14 +1,16 @@
-"""Sentence pairs -> batches of token ids, in an order that a resumed run repeats.
+"""Sentence pairs -> batches of token ids, in an order that a resumed run repeats, ahead of a GPU that trains on them.
 
 Knows no model.  Axes: B batch, S source, T target.
 """
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
 
 from model.augment import augment
 from model.config import BOS_ID, PAD_ID
@@ -18,6 +20,7 @@ from model.templates import generate_pairs
 from model.tokenizer import Tokenizer
 
 _POOL_BATCHES = 50  # batches whose sentences are sorted by length together
+_GROUPS_AHEAD = 16  # that are made before a GPU asks for them
 _SAMPLING_ALPHA = 0.3  # a fifth more tokens on Tatoeba's German; 0.2 gives two fifths, 0.5 a twentieth
 
 
@@ -208,3 +211,32 @@ class EpochBatches:
             runs += cut_batches(pool, self._config.max_tokens)
         rng.shuffle(runs)
         return runs
+
+
+class BatchGroup(NamedTuple):
+    """The batches of one update, and where a run stands when it has trained on them."""
+
+    batches: list[TrainingBatch]
+    epoch: int
+    batch: int  # batches of the epoch so far
+
+
+class BatchGroups(IterableDataset[BatchGroup]):
+    """Endless groups of `size` batches, from a place in an epoch on; an epoch's last group may be smaller."""
+
+    def __init__(self, batches: EpochBatches, size: int, *, epoch: int = 0, skip: int = 0) -> None:
+        self._batches, self._size, self._epoch, self._skip = batches, size, epoch, skip
+
+    def __iter__(self) -> Iterator[BatchGroup]:
+        """Yield the groups in order."""
+        epoch, done = self._epoch, self._skip
+        while True:
+            batches = self._batches.epoch(epoch, done)
+            while group := list(itertools.islice(batches, self._size)):
+                done += len(group)
+                yield BatchGroup(group, epoch, done)
+            epoch, done = epoch + 1, 0
+
+    def prefetched(self, *, pinned: bool = True) -> Iterator[BatchGroup]:
+        """Yield the same from another process, which works ahead; pinned tensors go to a GPU without a wait."""
+        return iter(DataLoader(self, batch_size=None, num_workers=1, prefetch_factor=_GROUPS_AHEAD, pin_memory=pinned))

@@ -119,7 +119,7 @@ class JoinedOptimizer(Optimizer):
         self.param_groups = self._groups()  # loading made new ones
 
 
-def learning_rate(update: int, config: OptimizerConfig, max_updates: int) -> float:
+def learning_rate(update: float, config: OptimizerConfig, max_updates: int) -> float:
     """Return the rate of update 1, 2, ...: linear warm-up, peak * sqrt(warmup / update), linear cool-down to zero.
 
     Equation 3 of the paper with the peak named instead of derived from d_model:

@@ -134,6 +134,7 @@ class ScheduleConfig:
     """How long to train and when to look."""
 
     max_updates: int = 10_000
+    minutes: float | None = None  # the whole schedule is stretched or cut to this time; None: updates are counted
     validate_every: int = 500  # updates; a checkpoint is written each time
     patience: int = 10  # validations without a better loss before training stops
     average_last: int = 5  # checkpoints averaged at the end: the last, or those up to the best where patience ended
@@ -146,6 +147,8 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         names = ("max_updates", "validate_every", "patience", "average_last", "validation_sentences")
         _require_positive("schedule", **{name: getattr(self, name) for name in names})
+        limit = {} if self.minutes is None else {"minutes": self.minutes}
+        _require("schedule", lambda minutes: minutes > 0, "it must be above 0", **limit)
         _require(
             "schedule", lambda share: 0 <= share <= 0.5, "it must be at least 0 and at most 0.5", held_out=self.held_out
         )

@@ -4,7 +4,7 @@ import itertools
 import random
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ from model.checkpoint import (
     write_recipe,
 )
 from model.corpus import Pair, read_corpus, read_dev_set, split_held_out
-from model.data import EpochBatches, TrainingBatch
+from model.data import BatchGroups, EpochBatches, TrainingBatch
 from model.evaluate import mean_nll, require_bleu_tokenizer, score_translations, translate_greedily
 from model.layers import Dropout
 from model.loss import projected_cross_entropy
@@ -49,6 +49,7 @@ from model.tokenizer import Tokenizer, train_tokenizer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
+_SHOW_EVERY = 10  # updates between looks at the loss, for each of which a GPU is waited for
 _LOG_EVERY = 50  # updates between lines where there is no terminal
 
 
@@ -60,7 +61,8 @@ class TrainingProgress:
     epoch: int = 0
     batch: int = 0  # batches of the epoch already trained on
     target_tokens: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of updates, input included
+    elapsed_s: float = 0.0  # of all, validations and checkpoints included
     best_loss: float = float("inf")
     best_update: int | None = None  # the update that had `best_loss`; None before the first validation
     validations_without_gain: int = 0
@@ -140,6 +142,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is torch.float16)
         self.progress = TrainingProgress()
         self.curve = CurveLog(run)
+        self._began = 0.0  # on the clock, as if the run had never been interrupted
 
     def resume(self) -> None:
         """Continue from the newest checkpoint of the run; from the start where there is none."""
@@ -155,25 +158,38 @@ class Trainer:
         self.console.log(f"resumed at update {self.progress.update}")
 
     def train(self) -> None:
-        """Update until the recipe's last update, or until validation stops improving; then average."""
+        """Update until the recipe's schedule ends, or until validation stops improving; then average."""
         schedule, progress = self.recipe.schedule, self.progress
+        self._began = time.monotonic() - progress.elapsed_s
         self.curve.truncate(progress.update)  # a kill may have come between a point and its checkpoint
         self.console.log(f"{self.model.num_parameters:,} parameters on {self.device}, {self.precision}")
-        batches = self._batch_groups()
+        size = self.recipe.optimizer.accumulate_batches
+        groups = BatchGroups(self.batches, size, epoch=progress.epoch, skip=progress.batch)
+        made = iter(groups) if self.device.type == "cpu" else groups.prefetched()  # the cores of a CPU are busy
+        position = self._position()
         with self._progress_bar() as bar:
-            task = bar.add_task("training", total=schedule.max_updates, completed=progress.update, loss=0.0, speed=0.0)
-            loss_sum = num_tokens = 0.0
-            while progress.update < schedule.max_updates and not self._has_stalled():
+            task = bar.add_task("training", total=schedule.max_updates, completed=int(position), loss=0.0, speed=0.0)
+            loss_sum: float | torch.Tensor = 0.0
+            num_tokens = 0
+            while position < schedule.max_updates and not self._has_stalled():
                 started = time.monotonic()
-                loss, tokens = self._update(next(batches))
+                group = next(made)
+                loss, tokens = self._update(group.batches)
+                progress.epoch, progress.batch = group.epoch, group.batch
                 progress.seconds += time.monotonic() - started
                 loss_sum, num_tokens = loss_sum + loss, num_tokens + tokens
-                self._report(bar, task, loss / tokens)
-                if progress.update % schedule.validate_every == 0 or progress.update == schedule.max_updates:
-                    self._validate(loss_sum / num_tokens)
-                    loss_sum = num_tokens = 0.0
+                before, position = position, self._position()
+                self._report(bar, task, position, loss / tokens)
+                is_due = position // schedule.validate_every > before // schedule.validate_every
+                if is_due or position == schedule.max_updates:
+                    self._validate(float(loss_sum / num_tokens))
+                    loss_sum, num_tokens, position = 0.0, 0, self._position()
         if self._has_stalled():
             self.console.log("validation loss stopped improving")
+        self.console.log(
+            f"{progress.update:,} updates, {progress.target_tokens:,} target tokens in "
+            f"{progress.seconds / 60:.1f} minutes, {self._speed():,.0f} a second"
+        )
         self.average()
 
     def average(self) -> Path:
@@ -201,19 +217,34 @@ class Trainer:
     def _has_stalled(self) -> bool:
         return self.progress.validations_without_gain >= self.recipe.schedule.patience
 
-    def _update(self, batches: list[TrainingBatch]) -> tuple[float, float]:
-        """Do one optimiser update; return the smoothed loss summed over its target tokens, and their number."""
+    def _position(self) -> float:
+        """How many updates of the recipe's schedule are over: those done, or the same share of its minutes."""
+        schedule = self.recipe.schedule
+        if schedule.minutes is None:
+            return self.progress.update
+        share = (time.monotonic() - self._began) / (60 * schedule.minutes)
+        return min(share, 1.0) * schedule.max_updates
+
+    def _speed(self) -> float:
+        """Target tokens a second."""
+        return self.progress.target_tokens / max(self.progress.seconds, 1e-9)
+
+    def _update(self, batches: list[TrainingBatch]) -> tuple[torch.Tensor, int]:
+        """Do one optimiser update; return the smoothed loss summed over its target tokens, and their number.
+
+        The loss stays on the device: to read it is to wait for all that was launched.
+        """
         optimizer = self.recipe.optimizer
         Dropout.seed(self.recipe.seed, self.progress.update)
         self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.progress.update + 1, optimizer, self.recipe.schedule.max_updates)
+            group["lr"] = learning_rate(self._position() + 1, optimizer, self.recipe.schedule.max_updates)
         num_tokens = sum(int((batch.target_outputs != 0).sum()) for batch in batches)
-        loss_sum = 0.0
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch in batches:
             loss = self._loss(batch.to(self.device))
             self.scaler.scale(loss / num_tokens).backward()  # type: ignore[no-untyped-call]
-            loss_sum += float(loss.detach())
+            loss_sum += loss.detach()
         self.scaler.unscale_(self.optimizer)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), optimizer.clip_norm)
         self.scaler.step(self.optimizer)
@@ -229,17 +260,6 @@ class Trainer:
             states = self.model.decode(batch.target_inputs, memory, batch.source_lengths)
         smoothing = self.recipe.optimizer.label_smoothing
         return projected_cross_entropy(states, self.model.embedding.weight, batch.target_outputs, smoothing).smoothed
-
-    def _batch_groups(self) -> Iterator[list[TrainingBatch]]:
-        """Endless groups of `accumulate_batches` batches, from where the run stands."""
-        while True:
-            epoch = self.batches.epoch(self.progress.epoch, skip=self.progress.batch)
-            size = self.recipe.optimizer.accumulate_batches
-            for group in iter(lambda: list(itertools.islice(epoch, size)), []):  # noqa: B023 - used up before they change
-                self.progress.batch += len(group)
-                yield group
-            self.progress.epoch += 1
-            self.progress.batch = 0
 
     def _validate(self, train_loss: float) -> None:
         self.model.eval()
@@ -257,7 +277,7 @@ class Trainer:
             epoch=progress.epoch,
             minutes=round(progress.seconds / 60, 2),
             target_tokens=progress.target_tokens,
-            learning_rate=learning_rate(progress.update, self.recipe.optimizer, self.recipe.schedule.max_updates),
+            learning_rate=self.optimizer.param_groups[0]["lr"],
             train_loss=round(train_loss, 4),
             dev_loss=round(dev_loss, 4),
             dev_bleu=round(scores.bleu, 2),
@@ -271,6 +291,7 @@ class Trainer:
         self._save({"dev_loss": dev_loss, "dev_bleu": scores.bleu, "dev_chrf": scores.chrf})
 
     def _save(self, scores: dict[str, float]) -> None:
+        self.progress.elapsed_s = time.monotonic() - self._began
         languages = self.recipe.languages
         checkpoint = Checkpoint(
             config=self.recipe.config,
@@ -321,12 +342,13 @@ class Trainer:
             disable=not self.console.is_terminal,
         )
 
-    def _report(self, bar: Progress, task: Any, loss: float) -> None:
-        progress = self.progress
-        speed = progress.target_tokens / max(progress.seconds, 1e-9)
-        bar.update(task, completed=progress.update, loss=loss, speed=speed)
-        if not self.console.is_terminal and progress.update % _LOG_EVERY == 0:
-            self.console.log(f"update {progress.update}: loss {loss:.3f}, {speed:,.0f} target tokens/s")
+    def _report(self, bar: Progress, task: Any, position: float, loss: float | torch.Tensor) -> None:
+        update = self.progress.update
+        bar.update(task, completed=position)
+        if update % _SHOW_EVERY == 0:
+            bar.update(task, loss=float(loss), speed=self._speed())
+        if not self.console.is_terminal and update % _LOG_EVERY == 0:
+            self.console.log(f"update {update}: loss {float(loss):.3f}, {self._speed():,.0f} target tokens/s")
 
 
 @app.command()
@@ -342,11 +364,16 @@ def main(
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = FASTEST,
     max_updates: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's; 2 is a smoke test.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stretch or cut the recipe's schedule to this time, validations included.")
+    ] = None,
 ) -> None:
     """Train a translation model.
 
     Example: python -m model.train model/recipes/en-de.toml --data DATA --out RUN
     """
+    if max_updates is not None and minutes is not None:
+        raise typer.BadParameter("--max-updates and --minutes are given, only one of them can end the run")
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")
     try:
@@ -354,6 +381,8 @@ def main(
         loaded = load_recipe(recipe)
         if max_updates is not None:
             loaded = replace(loaded, schedule=replace(loaded.schedule, max_updates=max_updates))
+        if minutes is not None:
+            loaded = replace(loaded, schedule=replace(loaded.schedule, minutes=minutes))
         trainer = prepare_run(loaded, data, out, device=device, precision=precision, initial=initial)
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
 import model.recipe
 from model.bundle import included_bundle_dirs
@@ -47,6 +48,13 @@ def test_an_included_model_can_be_trained_on_by_its_recipe(bundle):
     assert recipe.config == load_checkpoint(bundle).config
 
 
+def test_the_teacher_has_about_60_million_parameters():
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == "en-de-teacher"))
+
+    with torch.device("meta"):
+        assert 55e6 < Transformer(recipe.config).num_parameters < 65e6
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_shipped_recipe_loads(path):
     assert load_recipe(path).schedule.max_updates > 0
@@ -68,6 +76,7 @@ def test_a_shipped_recipe_loads(path):
         ("optimizer = 3", "optimizer is 3, it must be a table"),
         ("model.norm_placement = 'none'", r"model\.norm_placement is 'none', accepted are 'pre' and 'post'"),
         ("schedule.average_last = 11", r"schedule\.keep_last is 10, at least average_last \(11\) is needed"),
+        ("schedule.minutes = 0", r"schedule\.minutes is 0\.0, it must be above 0"),
         ("schedule.validation_sets = []", r"schedule\.validation_sets is empty and held_out is 0"),
         ("optimizer.peak_learning_rate = nan", r"optimizer\.peak_learning_rate is nan, it must be above 0"),
         ("optimizer.dropout = 1.0", r"optimizer\.dropout is 1\.0, it must be at least 0 and below 1"),
@@ -93,7 +102,8 @@ def test_the_page_has_every_key_of_a_recipe_with_its_default():
         name="mine", languages=Languages(source="en", target="de"), corpora=(CorpusConfig(name="tatoeba"),)
     )
     expected = asdict(smallest)
-    del expected["corpora"][0]["max_pairs"]  # TOML has no null
+    del expected["corpora"][0]["max_pairs"], expected["schedule"]["minutes"]  # TOML has no null
 
     assert tomllib.loads(text) == json.loads(json.dumps(expected))
     assert "# max_pairs" in text
+    assert "# minutes" in text

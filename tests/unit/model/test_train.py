@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 
 import model.train
 from model.checkpoint import RECIPE_NAME, Checkpoint, CheckpointMeta, CurveLog, load_checkpoint, step_directories
-from model.data import TrainingBatch
+from model.data import BatchGroups, TrainingBatch
 from model.tokenizer import train_tokenizer
 from model.train import Trainer, prepare_run
 from model.transformer import Transformer
@@ -21,6 +23,7 @@ from tests.fakes.tiny_run import data, tiny_recipe, trainer
 
 __all__ = ["data"]
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
 _LOSSES_THAT_STALL = (5.0, 4.0, 3.0, 3.1, 3.2, 3.3, 3.4)  # the best is the third
 STALLING: dict[str, Any] = {"validate_every": 1, "patience": 4, "average_last": 2, "keep_last": 2}
 ONE_UPDATE: dict[str, Any] = {"max_updates": 1, "average_last": 1, "validation_sentences": 1}
@@ -93,6 +96,76 @@ def test_a_killed_run_resumes_to_the_same_weights(data, tmp_path, monkeypatch, m
     expected, found = (load_checkpoint(tmp_path / run / "step-00000006").weights for run in ("whole", "run"))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert [point["update"] for point in resumed.curve.points()] == [2, 4, 6]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that is a second later whenever it is looked at."""
+    monkeypatch.setattr(model.train, "time", SimpleNamespace(monotonic=itertools.count(1_000.0).__next__))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("minutes", [0.5, 2.0])
+def test_the_whole_schedule_fits_the_minutes_that_are_given(data, tmp_path, monkeypatch, minutes):
+    short: dict[str, Any] = {"validate_every": 10, "average_last": 1, "validation_sentences": 1}
+    run = trainer(data, tmp_path / "run", minutes=minutes, **short)
+    rates: list[float] = []
+    monkeypatch.setattr(run, "_report", lambda *_: rates.append(run.optimizer.param_groups[0]["lr"]))
+
+    run.train()
+
+    top = max(range(len(rates)), key=rates.__getitem__)
+    assert len(run.curve.points()) == 3  # at a third, two thirds and the end, as of 30 updates
+    assert 0.5 < top / len(rates) < 0.85  # the warm-up takes 20 of 30 updates
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert 60 * minutes <= run.progress.elapsed_s < 60 * minutes + 10
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_resumed_run_goes_on_with_the_minutes_that_are_left(data, tmp_path):
+    short: dict[str, Any] = {"average_last": 1, "validation_sentences": 1}
+    trainer(data, tmp_path / "run", minutes=0.5, **short).train()
+    done = resume(data, tmp_path / "run", minutes=0.5, **short)
+    longer = resume(data, tmp_path / "run", minutes=1.0, **short)
+    before = longer.progress.update
+
+    done.train()
+    longer.train()
+
+    assert done.progress.update == before
+    assert before < longer.progress.update < 3 * before
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
+def test_batches_that_another_process_makes_are_the_same_from_any_place_on(data, tmp_path):
+    batches = trainer(data, tmp_path / "run").batches
+    made = list(itertools.islice(BatchGroups(batches, 2), 12))
+    begin = next(number for number, group in enumerate(made) if (group.epoch, group.batch) > (1, 2))
+
+    resumed = BatchGroups(batches, 2, epoch=made[begin - 1].epoch, skip=made[begin - 1].batch)
+    found = list(itertools.islice(resumed.prefetched(pinned=False), 12 - begin))
+
+    for group, expected in zip(found, made[begin:], strict=True):
+        assert (group.epoch, group.batch) == (expected.epoch, expected.batch)
+        for batch, same in zip(group.batches, expected.batches, strict=True):
+            assert all(map(torch.equal, batch, same))
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="not in a checkout")
+def test_a_checkpoint_can_be_cut_into_pieces_and_joined_as_the_page_says(whole_run, tmp_path):
+    cut, join = (line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if "average.tar." in line)
+    here, there = whole_run.parent, tmp_path
+
+    subprocess.run(cut.replace("RUN", whole_run.name).replace("16M", "16K"), shell=True, cwd=here, check=True)
+    pieces = sorted(here.glob("average.tar.*"))
+    for piece in pieces:
+        piece.rename(there / piece.name)
+    subprocess.run(join, shell=True, cwd=there, check=True)
+
+    assert len(pieces) > 3
+    joined, original = load_checkpoint(there / whole_run.name / "average"), load_checkpoint(whole_run / "average")
+    assert all(torch.equal(joined.weights[name], tensor) for name, tensor in original.weights.items())
 
 
 @pytest.fixture
