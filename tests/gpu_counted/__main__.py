@@ -3,8 +3,8 @@
     make count-gpu
 
 Settled: 64 sentences that stay.  Stream: 600 sentences, of which three join at each step while others leave.
-Launched: each kernel by itself, as without `engine.cuda_graphs`.  Modelled milliseconds are good to a factor of two;
-the host's share of them is measured here.
+Launched: each kernel by itself, as without `engine.cuda_graphs`.  Graphs: a step is one, and so is the encoder when
+some join.  Modelled milliseconds are good to a factor of two; the host's share of them is measured here.
 """
 
 import argparse
@@ -20,10 +20,10 @@ from tests.gpu_counted.scripted import ScriptedRunner
 BEAM, AT_ONCE, STREAM, ARRIVALS = 4, 64, 600, 3
 ROWS = 320  # at most: what the stream needs, as memory is this machine's
 HEADS = (
-    *("model", "steps", "load", "launches", "graphs", "kernels", "up", "down", "waits", "MB moved", "host ms"),
-    *("modelled ms", "tokens/s"),
+    *("model", "steps", "load", "plans", "bindings", "launches", "graphs", "kernels", "up", "down", "waits"),
+    *("MB moved", "host ms", "modelled ms", "tokens/s"),
 )
-ROW = "{:8} {:9} {:8} {:>8} {:>7} {:>9} {:>7} {:>6} {:>6} {:>9} {:>8} {:>12} {:>9}"
+ROW = "{:8} {:9} {:8} {:>5} {:>8} {:>8} {:>7} {:>7} {:>6} {:>6} {:>6} {:>9} {:>8} {:>11} {:>9}"
 
 
 def main() -> None:
@@ -50,10 +50,12 @@ def main() -> None:
 
 
 def show(model: str, how: str, load: str, cost: Cost) -> None:
-    """Print what was counted, a step."""
+    """Print what was counted: plans and new bindings in all, everything else a step."""
     graphs = total(cost.counts, "graph launch")
     tokens = cost.rows / BEAM / cost.modelled_ms * 1e3
     figures = (
+        f"{cost.number('plan')}",
+        f"{cost.new_bindings}",
         f"{cost.each('launch'):.1f}",
         f"{cost.each('graph launch'):.2f}",
         f"{graphs.amount / max(graphs.number, 1):.0f}",

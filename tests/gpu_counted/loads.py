@@ -38,6 +38,7 @@ class Cost:
     rows: float  # on average
     host_s: float  # of the CPU, in all
     new_bindings: int
+    encoder_runs: int = 0
     counts: Counts
 
     def each(self, beginning: str) -> float:
@@ -132,6 +133,7 @@ def stream(
         rows=stats.rows / stats.steps,
         host_s=host_s,
         new_bindings=len(new_bindings),
+        encoder_runs=len(stats.encode_s),
         counts=measured.since(),
     )
 

@@ -43,7 +43,10 @@ def test_a_settled_step_is_one_launch_one_upload_one_download_and_one_wait(bundl
 
 
 def assert_one_launch_a_step(cost: Cost) -> None:
-    for name in ("graph launch", "copy pinned to device", "copy device to pinned"):
+    """And one for the sentences that join."""
+    assert cost.number("graph launch") == cost.steps + cost.encoder_runs
+    assert cost.number("launch") == 0
+    for name in ("copy pinned to device", "copy device to pinned"):
         assert cost.each(name) == 1, name
     assert cost.each("blocking copy") == 0
     assert (

@@ -92,6 +92,24 @@ def test_keys_and_values_that_move_on_a_device_give_the_cpu_engines_tokens(bundl
     assert max(map(abs, scores)) < 1e-4  # float32: sums in another order, as columns lie elsewhere
 
 
+def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alone(bundle, tmp_path):
+    """The batch is filled up, and the next one has come before its keys and values are used."""
+    runner = float32_twin(bundle, tiny_model(tiny_config(vocab_size=VOCABULARY)), tmp_path / "graphs")
+    sources = random_sentences(tiny_config(vocab_size=VOCABULARY), [3, 17, 30, 9, 16, 1], 1)
+    alone = [runner.encode([source]) for source in sources]
+    runner._encoder.record()
+
+    first, second = runner.encode(sources[:5]), runner.encode(sources[5:])
+
+    assert (first.memory.shape()[1], first.num_columns) == (8, 32)
+    assert (second.memory.shape()[1], second.num_columns) == (4, 16)
+    places = [(first, index) for index in range(5)] + [(second, 0)]
+    for source, (encoded, index), expected in zip(sources, places, alone, strict=True):
+        found = encoded.memory.numpy()[:, index, :, : len(source)]
+        assert encoded.lengths[index] == len(source)
+        np.testing.assert_allclose(found, expected.memory.numpy()[:, 0, :, : len(source)], atol=1e-5)
+
+
 def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, twin, monkeypatch):
     """NaN in a slot would reach its next sentence through columns that only the mask keeps out."""
     params = SearchParams(beam_size=4, max_target_tokens=30)

@@ -2,11 +2,13 @@
 
 A step runs over a few more slots than there are sentences (`kv_cache.py`), so that few shapes come up; what it says of
 the others is thrown away.  With `cuda_graphs`, the steps of all shapes that usual searches take are recorded at the
-start and replayed from then on: one launch in place of a hundred.  Others are recorded when they come up.
+start and replayed from then on: one launch in place of a hundred.  Others are recorded when they come up.  What the
+encoder does for a few sentences is recorded, too (`encoder.py`).
 """
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,9 +19,9 @@ from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates, num_candidates
 from service.engine.cuda.device import fitting_budgets
+from service.engine.cuda.encoder import CudaEncoder
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
-    Arrays,
     CachePool,
     CudaEncoded,
     CudaState,
@@ -27,11 +29,10 @@ from service.engine.cuda.kv_cache import (
     slot_bucket,
     source_bucket,
 )
-from service.engine.cuda.memory import CudaDevice, Device, Layout
+from service.engine.cuda.memory import CudaDevice, Device
 from service.engine.cuda.scorer import CudaScorer
 from service.engine.cuda.session import free_memory, open_on_cuda, require_cuda
-from service.engine.cuda.steps import BoundStep, Steps, run_options
-from service.engine.faults import explained
+from service.engine.cuda.steps import BoundStep, Steps
 from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
     CacheShape,
@@ -41,13 +42,10 @@ from service.engine.runner import (
     check_limits,
     no_head_weights,
     no_scorer,
-    pad,
     shortest_source,
 )
 from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig
 
-_SOURCE_COLUMNS = 8  # sources are padded to multiples of it
-_ENCODER_BYTES = 1 << 20  # of what the encoder is given: 100,000 tokens
 _COLUMNS_A_TOKEN = 2.5  # of self-attention, for each source token: what most translations need, dead hypotheses counted
 
 Sessions = dict[str, ort.InferenceSession]  # by file name without suffix
@@ -69,7 +67,7 @@ class CudaRunner:
         """Take the open sessions of `GRAPHS`, and perhaps of the scorer.
 
         Args:
-            records: whether to record steps and replay them (CUDA graphs), which the session of the step must allow.
+            records: whether to record and replay (CUDA graphs), which the sessions of `GRAPHS` must allow.
             masked: what masks a key, of the type of keys and values.
         """
         check_limits(bundle)
@@ -79,9 +77,7 @@ class CudaRunner:
         self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(self._config)
         self._device, self._records = device, records
         self._pool = CachePool(CacheShape.of(self._config), device, masked)
-        self._encoder = sessions["encoder"]
-        self._given = device.shared(_ENCODER_BYTES)  # to the encoder
-        self._is_encoding = False  # whether it may still read that
+        self._encoder = self._encoder_of(sessions["encoder"])
         self._decoder = StepGraph.of(sessions["decoder_step"])
         if "new_columns" not in {value.name for value in self._decoder.session.get_inputs()}:
             raise BundleError(
@@ -105,7 +101,7 @@ class CudaRunner:
         bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
         paths, device = graph_paths(bundle, spec.precision), CudaDevice()
         sessions = {
-            name: open_on_cuda(path, device.stream, cuda_graphs=spec.cuda_graphs and name == "decoder_step")
+            name: open_on_cuda(path, device.stream, cuda_graphs=spec.cuda_graphs and name in GRAPHS)
             for name, path in paths.items()
         }
         return cls(bundle, sessions, device, records=spec.cuda_graphs)
@@ -114,7 +110,7 @@ class CudaRunner:
         if self._scorer is None:
             raise no_scorer(self._bundle)
         found = self._scorer.score(encoded, translations)
-        self._is_encoding = False
+        self._encoder.is_running = False
         return found
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
@@ -126,25 +122,28 @@ class CudaRunner:
         return fitting_budgets(wanted, free_memory(), self._config, self._decoding.max_target_tokens)
 
     def record(self, budgets: SchedulerConfig) -> None:
-        """Record the steps that sentences of any length take with the model's own beam, many or few at once.
+        """Record the encoder, and the steps that sentences of any length take with the model's own beam, many or few.
 
         Where memory ends, the rest is left out with a warning, and is recorded when it comes up.
         """
-        beam_size, width = self._decoding.beam_size, source_bucket(1)
-        while self._records and width < 2 * self._decoding.max_source_tokens:
-            most = max(1, min(budgets.max_rows // beam_size, budgets.max_source_tokens // width))
-            longest = min(int(_COLUMNS_A_TOKEN * width), self._decoding.max_target_tokens + width)
+        widths = buckets(source_bucket, self._decoding.max_source_tokens)
+        steps: list[Callable[[], None]] = [partial(self._record, budgets, width) for width in widths]
+        for record in (self._encoder.record, *steps):
+            if not self._records:
+                break
             try:
-                self._record(self.new_state(beam_size), most, longest, width)
+                record()
             except MemoryError as error:
                 warnings.warn(f"not all steps are recorded: {error}", RuntimeWarning, stacklevel=2)
             except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions have no public base class
                 self._stop_recording(error)
-            width *= 2
         self._steps.num_unrecorded = 0
 
-    def _record(self, state: CudaState, max_sentences: int, max_columns: int, source_columns: int) -> None:
+    def _record(self, budgets: SchedulerConfig, source_columns: int) -> None:
         """Record a group's steps, the largest first: nothing that is recorded may have to move."""
+        state = self.new_state(self._decoding.beam_size)
+        max_sentences = max(1, min(budgets.max_rows // state.beam_size, budgets.max_source_tokens // source_columns))
+        max_columns = min(int(_COLUMNS_A_TOKEN * source_columns), self._decoding.max_target_tokens + source_columns)
         width = num_candidates(state.beam_size)
         for num_columns in reversed(buckets(column_bucket, max_columns)):
             for num_slots in reversed(buckets(slot_bucket, max_sentences)):
@@ -164,24 +163,7 @@ class CudaRunner:
         return CudaState(self._pool, beam_size)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CudaEncoded:
-        source_ids, lengths = pad(sources, _SOURCE_COLUMNS)
-        starts = np.arange(len(sources) + 1) * source_ids.shape[1]
-        bounds = np.concatenate([lengths, starts, starts]).astype(np.int32)
-        given: Arrays = {"source_ids": source_ids, "source_lengths": lengths, "bounds": bounds}
-        layout = Layout({name: (array.shape, array.dtype) for name, array in given.items()})
-        with explained():
-            if self._is_encoding:
-                self._device.wait()
-            if layout.size > self._given.device.size:
-                self._given = self._device.shared(layout.size)
-            for name, view in layout.views(self._given.host).items():
-                view[:] = given[name]
-            self._is_encoding = True
-            binding = self._encoder.io_binding()
-            layout.bind(binding.bind_input, self._given, self._device.name)
-            binding.bind_output("cross", self._device.name, 0)
-            self._encoder.run_with_iobinding(binding, run_options())
-            return CudaEncoded(binding.get_outputs()[0], lengths, source_ids.shape[1])
+        return self._encoder.encode(sources)
 
     def decode_step(
         self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
@@ -214,7 +196,7 @@ class CudaRunner:
                 step.given[name][: len(array)] = array
                 step.given[name][len(array) :] = array[-1]  # one edit again and again, which changes nothing
         self._steps.run(step)
-        self._is_encoding = False
+        self._encoder.is_running = False
         return step
 
     def _stop_recording(self, error: Exception) -> None:
@@ -222,9 +204,15 @@ class CudaRunner:
         warnings.warn(f"engine.cuda_graphs is off from now on: {error}", RuntimeWarning, stacklevel=2)
         self._records = False
         assert isinstance(self._device, CudaDevice)
-        del self._decoder, self._steps  # before their successors are made
-        self._decoder = StepGraph.of(open_on_cuda(graph_paths(self._bundle)["decoder_step"], self._device.stream))
+        del self._decoder, self._steps, self._encoder  # before their successors are made
+        encoder, decoder = (open_on_cuda(graph_paths(self._bundle)[name], self._device.stream) for name in GRAPHS)
+        self._encoder, self._decoder = self._encoder_of(encoder), StepGraph.of(decoder)
         self._steps = Steps(self._decoder, self._device, self._pool.shape, self._num_logits, records=False)
+
+    def _encoder_of(self, session: ort.InferenceSession) -> CudaEncoder:
+        pool = self._pool
+        sizes = pool.shape, pool.masked.dtype, self._config.max_positions
+        return CudaEncoder(session, self._device, *sizes, records=self._records)
 
 
 def buckets(bucket: Callable[[int], int], most: int) -> list[int]:

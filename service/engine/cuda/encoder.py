@@ -1,0 +1,142 @@
+"""Runs the encoder on a GPU; for the few sentences that join a stream at a time, its recordings.
+
+A recording (CUDA graph) is one launch in place of a hundred.  It reads and writes where it did when it was made, so
+that what it finds is copied to memory of the sentences' own.  Larger batches are launched kernel by kernel: each kernel
+takes longer than its launch.
+
+Knows neither slots nor searches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from service.engine.cuda.kv_cache import Arrays, CudaEncoded
+from service.engine.cuda.memory import Device, Layout, Pitched
+from service.engine.cuda.steps import run_options
+from service.engine.faults import explained
+from service.engine.runner import CacheShape, pad
+
+_SOURCE_COLUMNS = 8  # sources are padded to multiples of it
+_GIVEN_BYTES = 1 << 20  # of what the encoder is given: 100,000 tokens
+# Batches that are recorded: a smaller one is filled up, which costs a GPU little.
+_RECORDED_SENTENCES, _RECORDED_COLUMNS = (4, 8, 16), (16, 32, 48, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recording:
+    """The encoder's graph over a batch of some shape, with the addresses of what it reads and writes."""
+
+    binding: Any
+    given: Arrays
+    options: ort.RunOptions
+
+
+class CudaEncoder:
+    """The encoder's graph of one bundle."""
+
+    is_running = False  # whether it may still read what it was given; the caller, who waits for the stream, resets it
+
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        device: Device,
+        shape: CacheShape,
+        dtype: npt.DTypeLike,
+        max_positions: int,
+        *,
+        records: bool,
+    ) -> None:
+        """Take the open graph; `dtype` is that of keys and values, `records` whether its session allows recordings."""
+        self._session, self._device, self._shape, self._dtype = session, device, shape, np.dtype(dtype)
+        self._columns = [columns for columns in _RECORDED_COLUMNS if columns <= max_positions]
+        self._options = run_options(-1 if records else None)
+        self._given = device.shared(_GIVEN_BYTES)
+        self._recorded: dict[tuple[int, int], _Recording] = {}  # by sentences and columns
+
+    @explained()
+    def record(self) -> None:
+        """Record the batches that usually join, the largest first."""
+        if not self._columns:
+            return
+        most, widest = _RECORDED_SENTENCES[-1], self._columns[-1]
+        self._read = self._device.shared(_layout(_given([[0] * widest] * most)).size)
+        self._found = self._device.allocate(self._num_bytes(most, widest))
+        for number, (B, S) in enumerate(product(reversed(_RECORDED_SENTENCES), reversed(self._columns)), start=1):
+            arrays = _given([[0] * S] * B)
+            layout, binding = _layout(arrays), self._session.io_binding()
+            layout.bind(binding.bind_input, self._read, self._device.name)
+            shape, address = self._output_shape(B, S), self._found.address
+            binding.bind_output("cross", self._device.name, 0, self._dtype, shape, address)
+            recording = _Recording(binding=binding, given=layout.views(self._read.host), options=run_options(number))
+            self._run(recording, arrays)
+            self._recorded[B, S] = recording
+
+    @explained()
+    def encode(self, sources: Sequence[Sequence[int]]) -> CudaEncoded:
+        """Return keys and values of these sources, which may still be on their way."""
+        arrays = _given(sources)
+        shape = arrays["source_ids"].shape
+        for (B, S), recording in reversed(self._recorded.items()):  # the smallest first
+            if shape[0] <= B and shape[1] <= S:
+                return self._replay(recording, _given(sources, B, S))
+        layout = _layout(arrays)
+        self._wait()
+        if layout.size > self._given.device.size:
+            self._given = self._device.shared(layout.size)
+        binding = self._session.io_binding()
+        layout.bind(binding.bind_input, self._given, self._device.name)
+        binding.bind_output("cross", self._device.name, 0)
+        self._run(_Recording(binding=binding, given=layout.views(self._given.host), options=self._options), arrays)
+        return CudaEncoded(binding.get_outputs()[0], arrays["source_lengths"], shape[1])
+
+    def _replay(self, recording: _Recording, arrays: Arrays) -> CudaEncoded:
+        """Run what was recorded and copy what it finds."""
+        self._run(recording, arrays)
+        B, S = arrays["source_ids"].shape
+        size = self._num_bytes(B, S)
+        memory = ort.OrtValue.ortvalue_from_shape_and_type(self._output_shape(B, S), self._dtype, self._device.name, 0)
+        self._device.copy(Pitched(self._found.address, size, 1), Pitched(memory.data_ptr(), size, 1), (size, 1, 1))
+        return CudaEncoded(memory, arrays["source_lengths"], S)
+
+    def _run(self, batch: _Recording, arrays: Arrays) -> None:
+        """Run the graph over these arrays."""
+        self._wait()
+        for name, view in batch.given.items():
+            view[:] = arrays[name]
+        self.is_running = True
+        self._session.run_with_iobinding(batch.binding, batch.options)
+
+    def _wait(self) -> None:
+        """Wait until nothing reads what the encoder was given before."""
+        if self.is_running:
+            self._device.wait()
+            self.is_running = False
+
+    def _output_shape(self, num_sentences: int, num_columns: int) -> list[int]:
+        """[A, B, H, S, d]."""
+        shape = self._shape
+        return [2 * shape.num_layers, num_sentences, shape.num_heads, num_columns, shape.d_head]
+
+    def _num_bytes(self, num_sentences: int, num_columns: int) -> int:
+        return int(np.prod(self._output_shape(num_sentences, num_columns))) * self._dtype.itemsize
+
+
+def _given(sources: Sequence[Sequence[int]], num_sentences: int = 0, num_columns: int = 0) -> Arrays:
+    """Return the graph's inputs, filled up with sentences of one token and with columns."""
+    source_ids, lengths = pad(sources, _SOURCE_COLUMNS)
+    more = max(0, num_sentences - len(sources)), max(0, num_columns - source_ids.shape[1])
+    source_ids = np.pad(source_ids, ((0, more[0]), (0, more[1])))
+    lengths = np.pad(lengths, (0, more[0]), constant_values=1)
+    starts = np.arange(len(lengths) + 1) * source_ids.shape[1]
+    bounds = np.concatenate([lengths, starts, starts]).astype(np.int32)
+    return {"source_ids": source_ids, "source_lengths": lengths, "bounds": bounds}
+
+
+def _layout(arrays: Arrays) -> Layout:
+    return Layout({name: (array.shape, array.dtype) for name, array in arrays.items()})
