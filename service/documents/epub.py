@@ -13,11 +13,19 @@ from service.records import Translation
 
 _ROOT = re.compile(r"<html\b[^<>]*+>")
 _WORDS = Vocabulary(
-    namespaces={"http://purl.org/dc/elements/1.1/": "dc", "http://www.daisy.org/z3986/2005/ncx/": "ncx"},
+    namespaces={
+        "http://www.idpf.org/2007/opf": "opf",
+        "http://purl.org/dc/elements/1.1/": "dc",
+        "http://www.daisy.org/z3986/2005/ncx/": "ncx",
+    },
     paragraphs=frozenset(),
     write=lambda _, __, text: text,
     plain=frozenset({"dc:title", "dc:description", "dc:subject", "dc:language", "ncx:text"}),
-    languages={"dc:language": ("",)},
+    named={"opf:reference": ("title",)},
+    languages={
+        "dc:language": ("",),
+        **dict.fromkeys(("opf:package", "ncx:ncx", "dc:title", "dc:description", "dc:subject"), ("lang",)),
+    },
 )
 
 

@@ -135,3 +135,18 @@ def test_pages_contents_and_title_of_a_book_are_translated_and_code_stays():
     assert parts["a/one.xhtml"] == (
         head.replace('"en"', '"de-DE"') + "<body><p>The <b>dog</b></p><pre>ls</pre><img alt='A dog'/></body></html>"
     )
+
+
+def test_what_the_package_of_a_book_calls_its_places_is_translated_and_its_language_is_the_target():
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/" xml:lang="en-GB">'
+        '<dc:title xml:lang="en">A cat</dc:title><dc:subject xml:lang="fr">chat</dc:subject>'
+        '<guide><reference type="toc" title="Contents" href="a.xhtml"/></guide></package>'
+    )
+    book = packed({"META-INF/container.xml": "<c/>", "a.opf": package})
+
+    written = shouted_part(draft_of(book, "epub", "de"), "a.opf")
+
+    assert 'xml:lang="de-DE"><dc:title xml:lang="de-DE">A CAT<' in written
+    assert '<dc:subject xml:lang="fr">CHAT<' in written
+    assert '<reference type="toc" title="CONTENTS" href="a.xhtml"/>' in written
