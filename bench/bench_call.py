@@ -239,8 +239,8 @@ def _run_without_engine() -> None:
     from service.models.catalogue import Settled, Work, WorkDone
     from service.models.loaded import ModelHost
 
-    async def answer(self: object, work: Work, call: Any, permit: Any, on_room: Any = None) -> WorkDone:
-        permit.take_tokens(sum(map(len, work.sources)))
+    async def answer(self: object, work: Work, call: Any, reservation: Any, on_room: Any = None) -> WorkDone:
+        reservation.take_tokens(sum(map(len, work.sources)))
         results: list[Settled] = []
         for source in work.sources:
             found = Hypothesis(token_ids=source[:-1], score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)

@@ -1,6 +1,6 @@
 """One call: who makes it, until when it has time, how far it is and what it has used.
 
-How it is found out who calls (API key, a trusted proxy's word, the peer's address) is the edge's business.  A call is
+How it is found out who calls (API key, a trusted proxy's word, the peer's address) is a frontend's matter.  A call is
 no frozen record: the parts that it passes count in it.
 """
 

@@ -96,7 +96,7 @@ class ListenConfig:
     max_connection_age_s: SecondsOrNever = None  # connections end gracefully after about this; `never`: they may stay
     max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
     max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
-    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port of each edge
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port of each frontend
     # Origins whose pages may call the HTTP port from a browser, like "https://a.example, https://b.example", or "*".
     cors_origins: Origins = ""
 
@@ -114,7 +114,7 @@ class LimitsConfig:
     max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
     max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed; one HTTP body
     max_queue_seconds: Seconds = 30.0  # of work ahead of a request, as estimated; more is refused
-    # A file to translate, over HTTP; four of that size are taken in at a time, by each edge.
+    # A file to translate, over HTTP; four of that size are taken in at a time, by each frontend.
     max_document_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 32 << 20
     max_document_seconds: Seconds = 3_600.0  # longest the translation of a file may take
     max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
@@ -166,7 +166,7 @@ class ModelsConfig:
     watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
     watch_period_s: Seconds = 5.0  # time between two looks
     self_test: bool = True  # a bundle's golden sentences must come out before it serves
-    # MB (2**20 bytes) of memory for the whole server, its engines and edges included.  With it, the first call that
+    # MB (2**20 bytes) of memory for the whole server, its engines and frontends included.  With it, the first call that
     # needs a model loads it, and the least recently used one makes room for the next.  None: the start loads all.
     max_memory_mb: Count | None = None
     idle_s: SecondsOrNever = 600.0  # with max_memory_mb, a model without calls for so long is unloaded; `never`: none
@@ -196,7 +196,7 @@ class LifecycleConfig:
     """How the server starts and stops."""
 
     start_timeout_s: Seconds = 60.0  # engines must be warm by then
-    engine_silence_s: Seconds = 10.0  # an engine, or edge process, that is silent for this long is killed and replaced
+    engine_silence_s: Seconds = 10.0  # an engine or frontend that is silent for this long is killed and replaced
     # /healthz fails after this long without an engine of some model; `never`: it does not fail for that.
     unready_exit_s: SecondsOrNever = 60.0
     drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice

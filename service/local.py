@@ -18,7 +18,8 @@ from service.config import LimitsConfig
 from service.engine.wire import FailureKind, Job, JobResult, Outcome, Runtime
 from service.errors import InternalError
 from service.models.check import load_tokenizer
-from service.models.info import TextCodec, describe, for_languages, index_of, search_params
+from service.models.info import TextCodec, describe, for_languages, index_of
+from service.models.options import search_params
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.text.glossary import Glossary
 from service.threads import available_threads, loop_in_thread

@@ -7,13 +7,15 @@ three times as long to create.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.languages import Language
+from model.manifest import LENGTH_PENALTY_RANGE, MAX_BEAM_SIZE, PATIENCE_RANGE
 from service.engine.wire import FinishReason
 from service.errors import DragomanError
+from service.ranges import Range
 
 
 class Priority(IntEnum):
@@ -111,32 +113,79 @@ class TermUse(NamedTuple):
     is_honoured: bool  # whether the translation has it as asked for
 
 
+class SearchOption(NamedTuple):
+    """What is said of an option beyond its type: it is checked by this, and the command line is made from it."""
+
+    range: Range | None  # of a number; a model's own limits may be narrower
+    help: str  # on the command line; empty: it has none there
+    names: tuple[str, ...]  # there, if not its own with dashes
+    flag_gives: bool  # its value where it is a flag, and given
+
+
+def _option(
+    help: str = "",  # noqa: A002 - as typer's own
+    *names: str,
+    within: Range | None = None,
+    flag_gives: bool = True,
+    default: object = None,
+) -> Any:
+    return field(default=default, metadata={"option": SearchOption(within, help, names, flag_gives)})
+
+
+BEAM = Range(least=1, most=MAX_BEAM_SIZE)  # a server's own limit may be lower, and says so
+_SEED = Range(least=0, most=(1 << 64) - 1)
+
+
+def _numbers(least: float, most: float) -> Range:
+    return Range(least=least, most=most, is_whole=False)
+
+
+def _tokens(least: int) -> Range:
+    return Range(least=least, most=100_000, unit="tokens")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslateOptions:
-    """How to search; None takes the model's default.  `protos/translation.proto` has the meanings and the ranges."""
+    """How to search; None takes the model's default.  `protos/translation.proto` has the meanings and the ranges.
 
-    beam_size: int | None = None
-    num_hypotheses: int | None = None
-    length_penalty: float | None = None
-    patience: float | None = None
-    max_target_tokens: int | None = None
-    use_shortlist: bool | None = None
-    allow_smaller_beam: bool | None = None
-    stop_repetition: bool | None = None
-    segmentation: Segmentation | None = None
-    repetition_penalty: float | None = None
-    no_repeat_ngram_size: int | None = None
-    min_target_tokens: int | None = None
-    suppressed_phrases: tuple[str, ...] = ()
-    sampling_top_k: int | None = None
-    sampling_top_p: float | None = None
-    sampling_temperature: float | None = None
-    sampling_seed: int | None = None
-    return_alternatives: bool | None = None
-    use_cache: bool | None = None
+    A new option is a field here and in the contract, and where it changes a search a field of `SearchParams`.
+    """
+
+    beam_size: int | None = _option("1 is greedy search.", "--beam-size", "-b", within=BEAM)
+    num_hypotheses: int | None = _option("Translations per text.", "--num-hypotheses", "-n", within=BEAM)
+    return_alternatives: bool | None = _option("With -n: translations that begin differently.", "--alternatives")
+    length_penalty: float | None = _option("0 prefers short translations.", within=_numbers(*LENGTH_PENALTY_RANGE))
+    patience: float | None = _option("More than 1 searches longer.", within=_numbers(*PATIENCE_RANGE))
+    max_target_tokens: int | None = _option("Longest translation in tokens.", within=_tokens(1))
+    min_target_tokens: int | None = _option("Shortest translation in tokens.", within=_tokens(0))
+    repetition_penalty: float | None = _option("More than 1 avoids tokens that came before.", within=_numbers(1, 10))
+    no_repeat_ngram_size: int | None = _option(
+        "No sequence of N tokens comes twice.", "--no-repeat-ngram", within=Range(least=0, most=32)
+    )
+    suppressed_phrases: tuple[str, ...] = _option(
+        "Keep it out of translations; may be repeated.", "--suppress", default=()
+    )
+    sampling_top_k: int | None = _option(
+        "Draw each token among this many best ones, with a beam of 1.", "--top-k", within=Range(least=0, most=1_000)
+    )
+    sampling_top_p: float | None = _option(
+        "With --top-k: among the likeliest whose probabilities sum up to this.", "--top-p", within=_numbers(0, 1)
+    )
+    sampling_temperature: float | None = _option(
+        "With --top-k: more than 1 draws bolder.", "--temperature", within=_numbers(0.05, 5)
+    )
+    sampling_seed: int | None = _option("With --top-k: the same number draws the same again.", "--seed", within=_SEED)
+    use_shortlist: bool | None = _option("Only target tokens that the model's shortlist names: faster.", "--shortlist")
+    stop_repetition: bool | None = _option(
+        "Go on with a translation that only repeats itself.", "--keep-repetition", flag_gives=False
+    )
+    segmentation: Segmentation | None = _option()  # noqa: RUF009 - it is dataclasses.field
+    allow_smaller_beam: bool | None = _option()
+    use_cache: bool | None = _option()
 
 
 NO_OPTIONS = TranslateOptions()  # the model's defaults for all
+OPTIONS: dict[str, SearchOption] = {each.name: each.metadata["option"] for each in fields(TranslateOptions)}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
 from service.models.catalogue import Catalogue
-from service.scheduler.admission import Admission, Permit
+from service.scheduler.admission import Admission, Reservation
 from service.scheduler.waiting_lines import WaitingLines
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
@@ -32,8 +32,8 @@ class SchedulerClient:
         self._empty = asyncio.Event()
         self.admission = Admission(limits, on_empty=self._empty.set, on_leave=self.lines.departed)
 
-    async def open_stream(self, caller: Caller) -> Permit:
-        """Return a permit for a stream; raises as `Admission.admit_stream`."""
+    async def open_stream(self, caller: Caller) -> Reservation:
+        """Return a reservation for a stream; raises as `Admission.admit_stream`."""
         return self.admission.admit_stream(caller)
 
     async def all_left(self) -> None:
@@ -53,7 +53,7 @@ _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _random = Random()
 
 
-class CallBook:
+class CallLifecycle:
     """The calls of one process, whatever their protocol."""
 
     def __init__(
@@ -149,7 +149,7 @@ class CallBook:
         return domain_error
 
     def end(self, call: Call) -> None:
-        """Account for a call that has ended, with the code that it notes."""
+        """UsageMeter for a call that has ended, with the code that it notes."""
         self.calls.discard(call)
         call.duration_s = time.monotonic() - call.started
         priority = call.priority.label if call.priority is not None else ""

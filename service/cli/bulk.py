@@ -12,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from model.files import kind_of
 from service.cli.options import (
-    BEAM,
     BundleDir,
     Connection,
     FromLanguage,
@@ -28,9 +27,10 @@ from service.cli.options import (
     with_record,
 )
 from service.cli.output import EXIT_SOME_FAILED
-from service.models.info import index_of, search_params
+from service.models.info import index_of
+from service.models.options import search_params
 from service.ranges import OUTAGE, PROCESSES, RECORDS
-from service.records import TranslateOptions
+from service.records import BEAM, TranslateOptions
 from service.tools.bulk.formats import BulkPart
 from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of
 from service.tools.bulk.ray_engine import translate_on_ray

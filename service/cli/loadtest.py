@@ -20,7 +20,6 @@ from rich.table import Table
 from service.api.grpc.codec import encode_request
 from service.cli.lines import from_bytes
 from service.cli.options import (
-    BEAM,
     READY_WITHIN_S,
     Connection,
     FromLanguage,
@@ -35,7 +34,7 @@ from service.cli.options import (
 from service.client.channel import RetryPolicy, credentials
 from service.errors import Unavailable
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
-from service.records import Priority, TranslateOptions, TranslationRequest
+from service.records import BEAM, Priority, TranslateOptions, TranslationRequest
 from service.tools.loadtest.records import ARRIVALS, OK, Summary, summarize
 from service.tools.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
 from service.tools.loadtest.run import (

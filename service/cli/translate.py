@@ -14,14 +14,12 @@ import typer
 from service.cli.document import AUTO, document_of
 from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
 from service.cli.options import (
-    MODEL_DEFAULTS,
     READY_WITHIN_S,
     BundleDir,
     Connection,
     FromLanguage,
     Model,
     Precision,
-    SearchOptions,
     Server,
     ToLanguage,
     Wait,
@@ -40,7 +38,7 @@ from service.documents.formats import DocumentFormat
 from service.errors import DragomanError, InvalidInput
 from service.local import DEFAULT_WINDOW, LocalTranslator
 from service.ranges import SECONDS, TEXTS, THREADS
-from service.records import TextWarning, TranslateAll, TranslateOptions, Translation, TranslationRequest
+from service.records import NO_OPTIONS, TextWarning, TranslateAll, TranslateOptions, Translation, TranslationRequest
 
 EPILOG = examples(
     'dragoman translate "The cat sleeps." "It rains."',
@@ -80,7 +78,7 @@ def translate(
     source_language: FromLanguage = "",
     target_language: ToLanguage = "",
     model: Model = None,
-    search: SearchOptions = MODEL_DEFAULTS,
+    search: TranslateOptions = NO_OPTIONS,
     timeout: Annotated[float | None, ranged(SECONDS, help="Deadline of a call.  [default: 60]")] = None,
     wait: Wait = READY_WITHIN_S,
     batch_size: Annotated[
@@ -106,7 +104,6 @@ def translate(
     wanted = document_of(
         document, document_format, output, report, model=model, languages=languages, has_others=has_others
     )
-    options = search.for_request()
     with ExitStack() as stack:
         if texts and file is not None:
             raise ValueError("give texts or --file, not both")
@@ -122,14 +119,14 @@ def translate(
             translator.require(model=model, source_language=source_language, target_language=target_language)
             infos = [translator.info] if wanted is not None else []
             pair = {"source_language": source_language, "target_language": target_language}
-            translate_all = partial(_translate_here, translator, options, **pair)
+            translate_all = partial(_translate_here, translator, search, **pair)
         else:
             client = stack.enter_context(_client(connection, server, batch_size))
             wait_for(client, wait)
             infos = client.models() if wanted is not None else []
             translate_all = partial(
                 client.translate_all,
-                options=options,
+                options=search,
                 model=model,
                 source_language=source_language,
                 target_language=target_language,

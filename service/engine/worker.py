@@ -1,6 +1,6 @@
 """The process an engine lives in: what starts it, and its main loop.
 
-It talks to the core in the frames of `wire.py`, over a socket pair.  The core imports this module to
+It talks to its parent in the frames of `wire.py`, over a socket pair.  The parent imports this module to
 start engines, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else in this part knows processes.
 """
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
     from service.engine.runner import Runner
 
-# The core, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
+# The parent, which needs little, goes first on CPUs that both use: p99 of a refusal at twice the capacity of one
 # CPU was 8 - 10 ms in four runs with 5, 16 ms in one with 0
 # (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
 _BEHIND_CORE = 5  # niceness
-# Points of badness, each a thousandth of the memory there is, by which an engine goes before the core where memory is
-# short: its sentences can be translated by another one.  An engine of the native library may be a third of the core.
+# Points of badness, each a thousandth of the memory there is, by which an engine goes before its parent where memory is
+# short: its sentences can be translated by another one.  An engine of the native library may be a third of its parent.
 _KILLED_FIRST = 900
 _STATS_INTERVAL_S = 0.05
 _WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
@@ -68,20 +68,20 @@ def environment() -> dict[str, str]:
 
 
 def main(descriptor: int) -> None:
-    """Live as an engine until the core kills this one, or is gone."""
+    """Live as an engine until the parent kills this one, or is gone."""
     become_child(_KILLED_FIRST)
     os.nice(_BEHIND_CORE)
-    channel = socket.socket(fileno=descriptor)  # never closed: its end tells the core that this process has ended
+    channel = socket.socket(fileno=descriptor)  # never closed: its end tells the parent that this process has ended
     received = _receive(channel)
     spec = next(received, None)
-    if not isinstance(spec, EngineSpec):  # the core went away at once
+    if not isinstance(spec, EngineSpec):  # the parent went away at once
         return
     inbox: SimpleQueue[Command] = SimpleQueue()
     threading.Thread(target=_fill_inbox, args=(received, inbox), daemon=True).start()
     try:
         with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as caught:
             engine = _create_engine(spec)
-    except Exception as error:  # noqa: BLE001 - the core says what is wrong
+    except Exception as error:  # noqa: BLE001 - the parent says what is wrong
         _send(channel, StartFailed(f"{type(error).__name__}: {error}"))
         return
     _send(channel, Ready(tuple(str(entry.message) for entry in caught)))
@@ -94,7 +94,7 @@ def main(descriptor: int) -> None:
 
 
 def _receive(channel: socket.socket) -> Iterator[object]:
-    """Yield the core's records until it closes the socket."""
+    """Yield the parent's records until it closes the socket."""
     with channel.makefile("rb") as stream:
         while header := stream.read(FRAME_HEADER_BYTES):
             yield from_payload(stream.read(frame_length(header)))
@@ -106,11 +106,11 @@ def _fill_inbox(received: Iterator[object], inbox: "SimpleQueue[Command]") -> No
             for command in cast(tuple[Command, ...], commands):
                 inbox.put(command)
     finally:
-        os._exit(0)  # the core is gone: nobody waits for anything any more
+        os._exit(0)  # the parent is gone: nobody waits for anything any more
 
 
 def _send(channel: socket.socket, record: object) -> None:
-    """Send a record to the core; where that has gone, nobody waits for anything any more."""
+    """Send a record to the parent; where that has gone, nobody waits for anything any more."""
     try:
         channel.sendall(to_frame(record))
     except ConnectionError:

@@ -20,7 +20,7 @@ from service.call import Call
 from service.config import ServerConfig
 from service.errors import DragomanError, FailedPrecondition, Overloaded, Unavailable
 from service.processes.process import StartError
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
 from service.threads import available_threads, in_daemon_thread
@@ -48,11 +48,11 @@ class Overseen(Protocol):
         ...
 
     async def spread(self) -> None:
-        """Tell the edges which models are loaded."""
+        """Tell the frontends which models are loaded."""
         ...
 
 
-class Residents:
+class ModelCache:
     """Loads and unloads the models of one server; only for the event loop's thread."""
 
     def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
@@ -63,7 +63,7 @@ class Residents:
                 "models.max_memory_mb needs /proc/PID/smaps_rollup of Linux to measure memory: leave it out"
             )
         self.max_bytes = None if limit_mb is None else limit_mb << 20
-        self.other_pids: Callable[[], Iterable[int]] = tuple  # of the server's processes beside core and engines
+        self.other_pids: Callable[[], Iterable[int]] = tuple  # of the server's other processes
         self._idle_s = config.models.idle_s
         self._patience_s = config.limits.max_queue_seconds
         self._retry_after_s = config.limits.retry_after_s
@@ -115,7 +115,7 @@ class Residents:
         self._metrics.families.model_load.observe(self._load_s)
         get_logger().info("model_started", model=host.info.name, version=host.info.version, load_s=self._load_s)
 
-    async def load_for(self, host: "ModelHost", call: Call, permit: Permit) -> None:
+    async def load_for(self, host: "ModelHost", call: Call, reservation: Reservation) -> None:
         """Return when a model is loaded that a call needs, once for all that wait; raises as `ServedModel.load`."""
         call.phase = "load"
         now = time.monotonic()
@@ -125,7 +125,7 @@ class Residents:
         if len(self._loading) < _MOST_STARTS:
             self._begin(host)  # even if this call is refused: the next one finds the model
         wait_s = self._load_s * (1 + len(self._loading) // _MOST_STARTS)
-        permit.check(0.0, wait_s, now=now, deadline=call.deadline)
+        reservation.check(0.0, wait_s, now=now, deadline=call.deadline)
         loading = self._begin(host)
         try:
             error = await asyncio.shield(loading)
@@ -149,7 +149,7 @@ class Residents:
         """Unload what is idle for long or has grown too large, and give engines to models whose jobs wait."""
         async with self._room:
             for host in self._idle():
-                is_old = self._idle_s is not None and now - host.lease.used_at >= self._idle_s
+                is_old = self._idle_s is not None and now - host.in_use.used_at >= self._idle_s
                 if is_old and host.may_unload:  # a call may have come while another one was unloaded
                     await self._unload(host, "idle")
             while await self._measure() > self._fill_bytes and (victim := self._least_recently_used()):
@@ -227,11 +227,11 @@ class Residents:
 
     async def _share_engines(self, host: "ModelHost", now: float) -> None:
         """Start one more engine where jobs have waited at two looks; end one where none has waited for a while."""
-        engines, pressed_at = host.dispatcher, self._pressed_at.get(host, 0.0)
+        engines, pressed_at = host.pool, self._pressed_at.get(host, 0.0)
         if engines.queued_jobs:
             self._pressed_at[host] = now
             is_pressed = now - pressed_at < 2 * LOOK_PERIOD_S
-            busy = sum(engine.jobs > 0 for one in self._loaded() for engine in one.dispatcher.snapshots(now))
+            busy = sum(engine.jobs > 0 for one in self._loaded() for engine in one.pool.snapshots(now))
             if is_pressed and engines.can_grow and host not in self._growing and busy < available_threads():
                 self._growing[host] = asyncio.create_task(self._grow(host))
         elif engines.engines > 1 and now - pressed_at >= _SPARE_S:
@@ -245,7 +245,7 @@ class Residents:
                 await self._make_room(host, 0.0)
                 try:
                     if host.is_loaded:
-                        await host.dispatcher.add_engine()
+                        await host.pool.add_engine()
                 finally:
                     del self._reserved[host]
         except (Overloaded, FailedPrecondition, StartError) as error:
@@ -262,7 +262,7 @@ class Residents:
 
     def _least_recently_used(self, beside: "ModelHost | None" = None) -> "ModelHost | None":
         idle = (host for host in self._idle() if host is not beside)
-        return min(idle, key=lambda host: host.lease.used_at, default=None)
+        return min(idle, key=lambda host: host.in_use.used_at, default=None)
 
     @property
     def _fill_bytes(self) -> int:
@@ -293,4 +293,4 @@ def memory_of(pids: Iterable[int]) -> int:
 
 
 def _pids(host: "ModelHost") -> list[int]:
-    return [engine.pid for engine in host.dispatcher.snapshots(0.0) if engine.pid]
+    return [engine.pid for engine in host.pool.snapshots(0.0) if engine.pid]

@@ -11,7 +11,7 @@ from service.engine.wire import JobResult, SearchParams
 from service.errors import InternalError
 from service.models.info import TextCodec, index_of
 from service.records import ModelInfo
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 
 Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
 OnRoom: TypeAlias = Callable[[], None] | None  # called once there is room for the texts, before they go to an engine
@@ -39,8 +39,8 @@ class WorkDone(NamedTuple):
     beam_size: int  # of the search
 
 
-class Lease:
-    """Counts the calls that use a version now; each call enters it with `with model.lease:` before it waits."""
+class UseCount:
+    """Counts the calls that use a version now; each call enters it with `with model.in_use:` before it waits."""
 
     def __init__(self, on_idle: Callable[[], None] | None = None) -> None:
         """Nobody uses the version; `on_idle` is called whenever that is so again."""
@@ -70,11 +70,11 @@ class Lease:
 
 
 class ServedModel(Protocol):
-    """A model as a call meets it: where text and tokens end, and the core's work begins."""
+    """A model as a call meets it: where text and tokens end, and the scheduler process's work begins."""
 
     info: ModelInfo
     default_params: SearchParams
-    lease: Lease
+    in_use: UseCount
 
     @property
     def is_loaded(self) -> bool:
@@ -86,8 +86,8 @@ class ServedModel(Protocol):
         """The tokenizer with the limits on texts; only of a model that is loaded."""
         ...
 
-    async def load(self, call: Call, permit: Permit) -> None:
-        """Return when it is loaded, for a call that has entered its lease.
+    async def load(self, call: Call, reservation: Reservation) -> None:
+        """Return when it is loaded, for a call that counts in `in_use`.
 
         Raises:
             Overloaded: the call would be too late, or there is no room for the model in memory.
@@ -95,12 +95,12 @@ class ServedModel(Protocol):
         """
         ...
 
-    def refuse_early(self, call: Call, permit: Permit) -> None:
+    def refuse_early(self, call: Call, reservation: Reservation) -> None:
         """Raise Overloaded if no text, however short, can be taken; before a long one is tokenised."""
         ...
 
-    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
-        """Have the core translate all texts of a call; a text for which the model gave no numbers has its own error.
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
+        """Have engines translate all texts of a call; a text for which the model gave no numbers has its own error.
 
         Raises:
             Overloaded: the texts do not fit in the queue, would wait too long or be too late.

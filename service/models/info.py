@@ -1,4 +1,4 @@
-"""A model as a request meets it: its description, which one is meant, how it searches, and its texts in token ids.
+"""A model as a request meets it: its description, which one is meant, and its texts in token ids.
 
 Knows bundles, tokenizers and records, but no running engine and no server, so that both a server and `service.local`
 say the same.
@@ -7,18 +7,16 @@ say the same.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
 
 from model.bundle import Bundle
 from model.language_codes import flores_of
 from model.languages import Language
-from model.manifest import GPU_PRECISION, LENGTH_PENALTY_RANGE, PATIENCE_RANGE, PREFERRED_PRECISIONS
+from model.manifest import GPU_PRECISION, PREFERRED_PRECISIONS
 from model.spelling import Spellings
 from model.tokenizer import SupportsTokens
 from service.config import LimitsConfig
 from service.engine.wire import Device, FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput, NotFound, TooLong
-from service.models.options import Spell, check_range, with_decoding_options
 from service.records import ModelInfo, Span, TranslatedText, TranslateOptions
 from service.text.protect import Alphabet
 from service.text.scripts import closeness
@@ -27,7 +25,6 @@ DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes
 _MAX_ECHO = 40  # characters of a caller's value in a message
 _MAX_OFFERS = 12  # language pairs in a message
 _MOST_PAIRS = 256  # codecs that a model of several languages keeps
-_Option = TypeVar("_Option")
 
 
 def describe(
@@ -166,49 +163,6 @@ def _near(asked: str, info: ModelInfo, *, is_source: bool) -> list[tuple[int, st
         if asked in (one.code, one.flores):
             return [(0, one.code)]
     return [(int(far), one.code) for one in languages if (far := closeness(asked, one.code)) is not None]
-
-
-def search_params(info: ModelInfo, options: TranslateOptions, codec: "TextCodec | None" = None) -> SearchParams:
-    """Return the options, with the model's defaults where they are absent.
-
-    Args:
-        info: its default options are complete, and their max_target_tokens is the model's limit.
-        codec: of the model; may be left out where no phrases are to be suppressed.
-
-    Raises:
-        InvalidInput: names the option, its value and the range.
-    """
-    defaults = info.default_options
-    params = SearchParams(
-        beam_size=_given(options.beam_size, defaults.beam_size),
-        num_hypotheses=_given(options.num_hypotheses, defaults.num_hypotheses),
-        length_penalty=_given(options.length_penalty, defaults.length_penalty),
-        patience=_given(options.patience, defaults.patience),
-        max_target_tokens=_given(options.max_target_tokens, defaults.max_target_tokens),
-        use_shortlist=_given(options.use_shortlist, defaults.use_shortlist),
-        stop_repetition=_given(options.stop_repetition, bool(defaults.stop_repetition)),
-    )
-    check_range("beam_size", params.beam_size, 1, info.max_beam_size)
-    check_range("num_hypotheses", params.num_hypotheses, 1, params.beam_size)
-    check_range("length_penalty", params.length_penalty, *LENGTH_PENALTY_RANGE)
-    check_range("patience", params.patience, *PATIENCE_RANGE)
-    check_range("max_target_tokens", params.max_target_tokens, 1, _given(None, defaults.max_target_tokens))
-    if params.use_shortlist and not info.has_shortlist:
-        message = "options.use_shortlist is true, and the model has no shortlist"
-        raise InvalidInput(message, field="options.use_shortlist")
-    spell: Spell = codec.spellings if codec is not None else lambda _: ()
-    return with_decoding_options(params, options, takes_penalty=info.has_repetition_penalty, spell=spell)
-
-
-def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float | None) -> SearchParams:
-    """Halve the beam from `threshold_s` of waiting work on, and once more from twice as much on.
-
-    5 becomes 2, then 1; never less than the hypotheses that were asked for.  Without a threshold the beam stays.
-    """
-    if threshold_s is None or waiting_s < threshold_s:
-        return params
-    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
-    return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
 
 
 def untranslated(text: str) -> TranslatedText:
@@ -365,14 +319,6 @@ class TextCodec:
 def _echo(value: str) -> str:
     """Return a caller's value, short and harmless in a message."""
     return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")
-
-
-def _given(value: _Option | None, default: _Option | None) -> _Option:
-    """Return the value of an option, the model's default if it is absent."""
-    if value is None:
-        assert default is not None, "the default options of a model are complete"
-        return default
-    return value
 
 
 def _too_long(index: int, length: int, unit: str, limit: int) -> TooLong:

@@ -1,4 +1,4 @@
-"""One version of one model in the core, from its start to its end: its engines, its tokenizer, its work for calls.
+"""One version of one model, from its start to its end: its engines, its tokenizer, its work for calls.
 
     UNLOADED -> LOADING -> SERVING -> DRAINING        and from each, whatever goes wrong, -> DRAINING
 
@@ -23,16 +23,17 @@ from service.config import LimitsConfig, ServerConfig
 from service.engine.wire import JobResult, SearchParams
 from service.engine.worker import return_freed_memory
 from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
-from service.models.cache import Residents
-from service.models.catalogue import Lease, OnRoom, Settled, Work, WorkDone
+from service.models.cache import ModelCache
+from service.models.catalogue import OnRoom, Settled, UseCount, Work, WorkDone
 from service.models.check import load_tokenizer
-from service.models.info import TextCodec, search_params, smaller_beam
+from service.models.info import TextCodec
+from service.models.options import search_params, smaller_beam
 from service.models.repository import BundleCandidate
 from service.models.self_test import run_self_test
 from service.models.translation_cache import Key, TranslationCache
 from service.records import ModelInfo, TranslateOptions
-from service.scheduler.admission import Permit
-from service.scheduler.pool import Dispatcher
+from service.scheduler.admission import Reservation
+from service.scheduler.pool import EnginePool
 from service.threads import in_daemon_thread
 
 _numbers = count()
@@ -48,17 +49,17 @@ class HostState(StrEnum):
 
 
 class ModelHost:
-    """Owns the engines of one bundle; the `ServedModel` that calls meet in the core."""
+    """Owns the engines of one bundle; the `ServedModel` that calls meet in the scheduler process."""
 
     def __init__(
         self,
         candidate: BundleCandidate,
         bundle: Bundle,
         info: ModelInfo,
-        dispatcher: Dispatcher,
+        pool: EnginePool,
         config: ServerConfig,
         wait_of: Callable[[Call], Wait | None] = lambda _: None,
-        residents: Residents | None = None,
+        model_cache: ModelCache | None = None,
         cache: TranslationCache | None = None,
     ) -> None:
         """Nothing runs yet.
@@ -66,9 +67,9 @@ class ModelHost:
         Args:
             candidate: where the bundle was found.
             info: how the server offers the model.
-            dispatcher: of engines that run this bundle, not started.
+            pool: of engines that run this bundle, not started.
             wait_of: see `Registry.wait_of`.
-            residents: loads the model for a call; None: it is loaded before any call finds it.
+            model_cache: loads the model for a call; None: it is loaded before any call finds it.
             cache: of all models; None: every sentence goes to an engine.
         """
         self.number = next(_numbers)  # among all hosts of this process
@@ -77,13 +78,13 @@ class ModelHost:
         self.sha256_12 = bundle.sha256_12
         self.info = info
         self.default_params = search_params(info, TranslateOptions())
-        self.dispatcher = dispatcher
-        self.lease = Lease(residents.wake if residents else None)
-        self.offers = Lease()  # edges whose calls may find it
+        self.pool = pool
+        self.in_use = UseCount(model_cache.wake if model_cache else None)
+        self.offers = UseCount()  # frontends whose calls may find it
         self.state = HostState.UNLOADED
         self._config = config
         self._wait_of = wait_of
-        self._residents = residents
+        self._model_cache = model_cache
         self._cache = cache
         self._codec: TextCodec | None = None
         self._is_tested = False
@@ -97,7 +98,7 @@ class ModelHost:
     @property
     def may_unload(self) -> bool:
         """Whether no call uses it, and calls that come may load it again."""
-        return self.is_loaded and self.state is HostState.SERVING and self.lease.calls == 0
+        return self.is_loaded and self.state is HostState.SERVING and self.in_use.calls == 0
 
     @property
     def graph_bytes(self) -> int:
@@ -125,7 +126,7 @@ class ModelHost:
                 await self._start()
             except BaseException:
                 self._enter(HostState.UNLOADED)
-                await self.dispatcher.stop()
+                await self.pool.stop()
                 raise
             self._enter(HostState.SERVING)
 
@@ -134,28 +135,28 @@ class ModelHost:
         self._codec = None
         self._enter(HostState.UNLOADED)
         async with self._changing:
-            await self.dispatcher.stop()
+            await self.pool.stop()
         return_freed_memory()
 
-    async def load(self, call: Call, permit: Permit) -> None:
-        """Return when it is loaded, for a call that has entered its lease; raises as `ServedModel.load`."""
-        assert self._residents is not None
-        await self._residents.load_for(self, call, permit)
+    async def load(self, call: Call, reservation: Reservation) -> None:
+        """Return when it is loaded, for a call that counts in `in_use`; raises as `ServedModel.load`."""
+        assert self._model_cache is not None
+        await self._model_cache.load_for(self, call, reservation)
 
     async def _start(self) -> None:
         on_demand = self._config.models.max_memory_mb is not None
-        await self.dispatcher.start(1 if on_demand else None)
+        await self.pool.start(1 if on_demand else None)
         tokenizer = await in_daemon_thread(partial(load_tokenizer, self.bundle))  # an engine has tried it before
         if self._config.models.self_test and not self._is_tested:
             await run_self_test(
                 tokenizer,
-                self.dispatcher,
+                self.pool,
                 self.bundle.golden_sentences(self.info.precision),
                 max_target_tokens=self.bundle.manifest.decoding.max_target_tokens,
                 timeout_s=self._config.lifecycle.start_timeout_s,
             )
         self._is_tested = True
-        self.lease.used_at = time.monotonic()
+        self.in_use.used_at = time.monotonic()
         self._codec = TextCodec(
             tokenizer,
             max_characters=self._config.limits.max_characters,
@@ -166,28 +167,28 @@ class ModelHost:
         if self.state is not HostState.DRAINING:  # calls that have found it may still need it loaded
             self.state = state
 
-    def refuse_early(self, call: Call, permit: Permit) -> None:
+    def refuse_early(self, call: Call, reservation: Reservation) -> None:
         """Raise Overloaded if no text, however short, can be taken."""
-        check_time((), self.default_params, call, permit, self.dispatcher)
+        check_time((), self.default_params, call, reservation, self.pool)
 
-    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
         """Return what the engines make of the texts; raises as `ServedModel.run`."""
         try:
             if self._cache is not None and work.may_use_cache and not work.scored:
-                return await self._run_cached(self._cache, work, call, permit, on_room)
-            return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
+                return await self._run_cached(self._cache, work, call, reservation, on_room)
+            return await run_work(work, call, reservation, self.pool, self._config.limits, on_room)
         except Overloaded as error:
             if error.reason in {"queue_seconds", "deadline_unattainable"}:
                 error.wait = self._wait_of(call)
             raise
 
     async def _run_cached(
-        self, cache: TranslationCache, work: Work, call: Call, permit: Permit, on_room: OnRoom
+        self, cache: TranslationCache, work: Work, call: Call, reservation: Reservation, on_room: OnRoom
     ) -> WorkDone:
         """Return what is in the cache, and of the rest, each sentence once, what the engines make of it."""
-        work = with_smaller_beam(work, self.dispatcher, self._config.limits)
+        work = with_smaller_beam(work, self.pool, self._config.limits)
         if not cache.may_keep(work.params):
-            return await run_work(work, call, permit, self.dispatcher, self._config.limits, on_room)
+            return await run_work(work, call, reservation, self.pool, self._config.limits, on_room)
         keys = [
             cache.key(self.number, call.caller, work.params, source, work.prefixes[index] if work.prefixes else ())
             for index, source in enumerate(work.sources)
@@ -200,7 +201,7 @@ class ModelHost:
         asked = {key: index for key, index in first.items() if key not in settled}
         if asked:
             rest = work if len(asked) == len(keys) else _only(work, list(asked.values()))
-            done = await run_work(rest, call, permit, self.dispatcher, self._config.limits, on_room)
+            done = await run_work(rest, call, reservation, self.pool, self._config.limits, on_room)
             for key, result in zip(asked, done.results, strict=True):
                 settled[key] = result
                 if isinstance(result, JobResult):
@@ -222,7 +223,7 @@ class ModelHost:
         try:
             async with asyncio.timeout(within_s):
                 await self.offers.wait_idle()
-                await self.lease.wait_idle()
+                await self.in_use.wait_idle()
         except TimeoutError:
             return False
         return True
@@ -232,21 +233,21 @@ class ModelHost:
         self.state = HostState.DRAINING
         if self._cache is not None:
             self._cache.forget(self.number)
-        await self.dispatcher.close()
+        await self.pool.close()
 
 
 async def run_work(
-    work: Work, call: Call, permit: Permit, dispatcher: Dispatcher, limits: LimitsConfig, on_room: OnRoom = None
+    work: Work, call: Call, reservation: Reservation, pool: EnginePool, limits: LimitsConfig, on_room: OnRoom = None
 ) -> WorkDone:
     """Have the engines translate all texts of a call, as `ServedModel.run`."""
-    params = with_smaller_beam(work, dispatcher, limits).params
+    params = with_smaller_beam(work, pool, limits).params
     lengths = [len(source) for source in work.sources]
     if work.scored:  # one pass over both sides, in one row
         params = params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1)
         lengths = [length + len(scored) for length, scored in zip(lengths, work.scored, strict=True)]
-    permit.take_tokens(sum(lengths), is_continuation=work.is_continuation)
+    reservation.take_tokens(sum(lengths), is_continuation=work.is_continuation)
     if not work.is_continuation:
-        check_time(lengths, params, call, permit, dispatcher)
+        check_time(lengths, params, call, reservation, pool)
     if on_room is not None:
         on_room()
     call.phase = "queue"
@@ -255,17 +256,17 @@ async def run_work(
         prefix = work.prefixes[index] if work.prefixes else ()
         scored = work.scored[index] if work.scored else None
         source, shows = work.sources[index], work.shows_heads
-        return dispatcher.submit(source, params, call, prefix_ids=prefix, scored_ids=scored, shows_heads=shows)
+        return pool.submit(source, params, call, prefix_ids=prefix, scored_ids=scored, shows_heads=shows)
 
     results = [await _run_one(submit(0), call)] if len(lengths) == 1 else await _run_all(submit, lengths, call)
     return WorkDone(results, params.beam_size)
 
 
-def with_smaller_beam(work: Work, dispatcher: Dispatcher, limits: LimitsConfig) -> Work:
+def with_smaller_beam(work: Work, pool: EnginePool, limits: LimitsConfig) -> Work:
     """Return the work as it is to be done now: where its caller allows it, with a smaller beam if much work waits."""
     if not work.allow_smaller_beam:
         return work
-    waiting_s, threshold_s = dispatcher.queued_work_s, limits.brownout_seconds
+    waiting_s, threshold_s = pool.queued_work_s, limits.brownout_seconds
     params = smaller_beam(work.params, waiting_s=waiting_s, threshold_s=threshold_s)
     return work._replace(params=params, allow_smaller_beam=False)
 
@@ -279,11 +280,11 @@ def _only(work: Work, places: Sequence[int]) -> Work:
 
 
 def check_time(
-    lengths: Sequence[int], params: SearchParams, call: Call, permit: Permit, dispatcher: Dispatcher
+    lengths: Sequence[int], params: SearchParams, call: Call, reservation: Reservation, pool: EnginePool
 ) -> None:
     """Refuse texts with so many source tokens each if they would wait too long or be too late."""
-    ahead_s, finish_s = dispatcher.forecast(lengths, params, call)
-    permit.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
+    ahead_s, finish_s = pool.forecast(lengths, params, call)
+    reservation.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
 
 
 async def _run_one(job: "asyncio.Future[JobResult]", call: Call) -> Settled:

@@ -1,70 +1,75 @@
-"""The options of a request that change logits or candidates (`engine/logits.py`): ranges and combinations.
+"""The options of a request as the parameters of a search: what is absent has the model's default, the rest is checked.
 
-Knows options and parameters; no model but what its graphs can do.
+The range of each option stands at its field of `TranslateOptions`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-from model.spelling import Spellings
 from service.engine.wire import SearchParams
 from service.errors import InvalidInput
-from service.records import TranslateOptions
+from service.models.info import TextCodec
+from service.records import OPTIONS, ModelInfo, TranslateOptions
 
-MAX_SUPPRESSED_PHRASES = 64
-MAX_PHRASE_CHARACTERS = 200
-MAX_SAMPLING_TOP_K = 1_000
-RANGES: dict[str, tuple[float, float]] = {  # both ends included; translation.proto says the same
-    "repetition_penalty": (1.0, 10.0),
-    "no_repeat_ngram_size": (0, 32),
-    "sampling_top_k": (0, MAX_SAMPLING_TOP_K),
-    "sampling_top_p": (0.0, 1.0),
-    "sampling_temperature": (0.05, 5.0),
-    "sampling_seed": (0, (1 << 64) - 1),
-}
-_OF_SAMPLING = ("sampling_top_p", "sampling_temperature", "sampling_seed")
-_NAMES = (*RANGES, "min_target_tokens", "return_alternatives")
-
-Spell = Callable[[Sequence[str]], Spellings]
+_MAX_PHRASES = 64
+_MAX_PHRASE_CHARACTERS = 200
+_PARAMS = tuple(name for name in OPTIONS if name in SearchParams._fields)
+_RANGES = {name: (within.least, within.most) for name in _PARAMS if (within := OPTIONS[name].range) is not None}
 
 
-def with_decoding_options(
-    params: SearchParams, options: TranslateOptions, *, takes_penalty: bool, spell: Spell
-) -> SearchParams:
-    """Return the parameters with these options of the request.
+def search_params(info: ModelInfo, options: TranslateOptions, codec: TextCodec | None = None) -> SearchParams:
+    """Return the options, with the model's defaults where they are absent.
 
     Args:
-        params: with the options that every search has.
-        options: of the request; absent ones change nothing.
-        takes_penalty: whether the model's graphs take what `repetition_penalty` needs.
-        spell: returns the ways in which the model's tokens spell phrases.
+        info: its default options have what every search needs, and their max_target_tokens is the model's limit.
+        options: of the request.
+        codec: of the model; may be left out where no phrases are to be suppressed.
 
     Raises:
         InvalidInput: names the option, its value, and the range or what does not fit.
     """
-    given = {name: value for name in _NAMES if (value := getattr(options, name)) is not None}
-    if not given and not options.suppressed_phrases:
-        return params
-    for name, (low, high) in RANGES.items():
-        if name in given:
-            check_range(name, given[name], low, high)
-    check_range("min_target_tokens", given.get("min_target_tokens", 0), 0, params.max_target_tokens - 1)
-    params = params._replace(**given)
-    if params.repetition_penalty != 1.0 and not takes_penalty:
-        raise _refused(
-            "repetition_penalty", params, "the model was exported before its graphs took one: export it again"
-        )
+    given, defaults = _given(options), _given(info.default_options)
+    params = SearchParams(**{**defaults, **given})
+    limits = {
+        **_RANGES,
+        "beam_size": (1, info.max_beam_size),
+        "num_hypotheses": (1, params.beam_size),
+        "max_target_tokens": (1, defaults["max_target_tokens"]),
+        "min_target_tokens": (0, params.max_target_tokens - 1),
+    }
+    for name, (least, most) in limits.items():
+        _check_range(name, getattr(params, name), least, most)
+    if params.use_shortlist and not info.has_shortlist:
+        raise _refused("use_shortlist", params, "the model has no shortlist")
+    if params.repetition_penalty != 1.0 and not info.has_repetition_penalty:
+        reason = "the model was exported before its graphs took one: export it again"
+        raise _refused("repetition_penalty", params, reason)
     if params.sampling_top_k:
         _check_sampling(params)
-    else:
-        for name in _OF_SAMPLING:
-            if name in given:
-                raise _refused(name, params, f"nothing is drawn without sampling_top_k, up to {MAX_SAMPLING_TOP_K:,}")
-    if options.suppressed_phrases:
-        return params._replace(suppressed=spell(_checked(options.suppressed_phrases)))
-    return params
+    elif drawn := [name for name in given if name.startswith("sampling_") and name != "sampling_top_k"]:
+        raise _refused(
+            drawn[0], params, f"nothing is drawn without sampling_top_k, up to {_RANGES['sampling_top_k'][1]:,}"
+        )
+    phrases = _checked(options.suppressed_phrases)
+    return params._replace(suppressed=codec.spellings(phrases)) if phrases and codec is not None else params
 
 
-def check_range(option: str, value: float, low: float, high: float) -> None:
+def _given(options: TranslateOptions) -> dict[str, Any]:
+    return {name: value for name in _PARAMS if (value := getattr(options, name)) is not None}
+
+
+def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float | None) -> SearchParams:
+    """Halve the beam from `threshold_s` of waiting work on, and once more from twice as much on.
+
+    5 becomes 2, then 1; never less than the hypotheses that were asked for.  Without a threshold the beam stays.
+    """
+    if threshold_s is None or waiting_s < threshold_s:
+        return params
+    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
+    return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
+
+
+def _check_range(option: str, value: float, low: float, high: float) -> None:
     """Raise InvalidInput if the value of an option is outside its range, both ends included."""
     if not low <= value <= high:  # also refuses NaN
         given = value if isinstance(value, int) else f"{value:g}"
@@ -82,18 +87,18 @@ def _check_sampling(params: SearchParams) -> None:
 
 def _checked(phrases: Sequence[str]) -> Sequence[str]:
     field = "options.suppressed_phrases"
-    if len(phrases) > MAX_SUPPRESSED_PHRASES:
-        message = f"{field} has {len(phrases)} phrases, at most {MAX_SUPPRESSED_PHRASES} are accepted"
+    if len(phrases) > _MAX_PHRASES:
+        message = f"{field} has {len(phrases)} phrases, at most {_MAX_PHRASES} are accepted"
         raise InvalidInput(message, field=field)
     for index, phrase in enumerate(phrases):
-        if not 0 < len(phrase.strip()) <= len(phrase) <= MAX_PHRASE_CHARACTERS:
+        if not 0 < len(phrase.strip()) <= len(phrase) <= _MAX_PHRASE_CHARACTERS:
             length = "is blank" if not phrase.strip() else f"has {len(phrase)} characters"
-            message = f"{field}[{index}] {length}, from 1 to {MAX_PHRASE_CHARACTERS} characters are accepted"
+            message = f"{field}[{index}] {length}, from 1 to {_MAX_PHRASE_CHARACTERS} characters are accepted"
             raise InvalidInput(message, field=f"{field}[{index}]")
     return phrases
 
 
 def _refused(option: str, params: SearchParams, reason: str) -> InvalidInput:
     value = getattr(params, option)
-    given = value if isinstance(value, int) else f"{value:g}"
+    given = str(value).lower() if isinstance(value, int) else f"{value:g}"
     return InvalidInput(f"options.{option} is {given}, and {reason}", field=f"options.{option}")

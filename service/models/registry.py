@@ -15,18 +15,18 @@ from service.call import Call
 from service.config import ServerConfig
 from service.engine.worker import return_freed_memory
 from service.errors import DragomanError, Wait
-from service.models.cache import Residents
+from service.models.cache import ModelCache
 from service.models.catalogue import Catalogue
 from service.models.loaded import HostState, ModelHost
 from service.models.repository import BundleCandidate
-from service.scheduler.pool import Dispatcher
+from service.scheduler.pool import EnginePool
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
 
 OfferModels = Callable[[Sequence[ModelHost]], Awaitable[None]]
 
 # Gauges of a model, each of which is a sum over the engines of all its versions.
-_GAUGES: dict[str, Callable[[Dispatcher], float]] = {
+_GAUGES: dict[str, Callable[[EnginePool], float]] = {
     "queue_requests": lambda engines: engines.queued_jobs,
     "queue_tokens": lambda engines: engines.queued_tokens,
     "queue_work_seconds": lambda engines: engines.queued_work_s,
@@ -79,11 +79,11 @@ class Refusal:
 class Registry:
     """Owns the hosts of all versions and says which of them serve; only for the event loop's thread."""
 
-    def __init__(self, metrics: Metrics, residents: Residents | None = None, *, drain_s: float) -> None:
+    def __init__(self, metrics: Metrics, model_cache: ModelCache | None = None, *, drain_s: float) -> None:
         """Start without any model; a version that is replaced ends after `drain_s` even if calls still use it."""
         self._metrics = metrics
-        self.residents = residents or Residents(ServerConfig(), metrics)
-        self.residents.watch_over(self)
+        self.model_cache = model_cache or ModelCache(ServerConfig(), metrics)
+        self.model_cache.watch_over(self)
         self._drain_s = drain_s
         self.catalogue = Catalogue()
         self._offer: OfferModels | None = None
@@ -109,7 +109,7 @@ class Registry:
     def is_ready(self) -> bool:
         """Whether every model that is loaded has an engine that takes work."""
         hosts = self._serving.values()
-        return bool(hosts) and all(host.dispatcher.is_ready for host in hosts if host.is_loaded)
+        return bool(hosts) and all(host.pool.is_ready for host in hosts if host.is_loaded)
 
     def is_refused(self, name: str) -> bool:
         """Whether a version of this model lies there, above the one that serves, that may not serve."""
@@ -128,7 +128,7 @@ class Registry:
             await asyncio.wait(leaving)  # never three versions of a model at once
         self._loading.add(host)
         try:
-            await self.residents.load(host)
+            await self.model_cache.load(host)
         except BaseException:
             await host.close()
             raise
@@ -183,7 +183,7 @@ class Registry:
         hosts = self._serving.values()
         if call.priority is not call.caller.priority or not hosts or not all(host.is_loaded for host in hosts):
             return None
-        forecasts = [host.dispatcher.typical_forecast(host.default_params, call) for host in hosts]
+        forecasts = [host.pool.typical_forecast(host.default_params, call) for host in hosts]
         return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
 
     def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
@@ -211,19 +211,19 @@ class Registry:
         for task in leaving:
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
-        await asyncio.gather(*map(self.residents.forget, self.hosts))
+        await asyncio.gather(*map(self.model_cache.forget, self.hosts))
         await asyncio.gather(*(host.close() for host in self.hosts))
 
     async def _end(self, host: ModelHost) -> None:
         model, version = host.info.name, host.info.version
         if not await host.drain(self._drain_s):
-            get_logger().warning("model_still_used", model=model, version=version, calls=host.lease.calls)
+            get_logger().warning("model_still_used", model=model, version=version, calls=host.in_use.calls)
         try:
-            await self.residents.forget(host)
+            await self.model_cache.forget(host)
             await host.close()
         finally:  # otherwise its engines would be counted for ever
             del self._leaving[host]
-            self.residents.wake()
+            self.model_cache.wake()
         return_freed_memory()
         get_logger().info("model_retired", model=model, version=version)
 
@@ -233,5 +233,5 @@ class Registry:
         of_model.watch("model_refused", lambda: float(self.is_refused(name)))
         return ModelChange(name=name, version=version, result=result, reason=reason)
 
-    def _sum(self, name: str, read: Callable[[Dispatcher], float]) -> float:
-        return float(sum(read(host.dispatcher) for host in self.hosts if host.info.name == name))
+    def _sum(self, name: str, read: Callable[[EnginePool], float]) -> float:
+        return float(sum(read(host.pool) for host in self.hosts if host.info.name == name))

@@ -15,7 +15,7 @@ from model.bundle import GOLDEN_MAX_TARGET_TOKENS, BundleError, GoldenSentence
 from model.tokenizer import SupportsTokens
 from service.call import Call
 from service.engine.wire import SearchParams
-from service.scheduler.pool import Dispatcher
+from service.scheduler.pool import EnginePool
 
 ALLOWED_SHARE = 2  # one in so many may differ
 _ANY_TEXT = "Test."
@@ -24,7 +24,7 @@ _MAX_SHOWN = 80  # characters of a text in a message
 
 async def run_self_test(
     tokenizer: SupportsTokens,
-    dispatcher: Dispatcher,
+    pool: EnginePool,
     golden: Sequence[GoldenSentence],
     *,
     max_target_tokens: int,
@@ -36,7 +36,7 @@ async def run_self_test(
     now = time.monotonic()
     call = Call(method="self_test", started=now, deadline=now + timeout_s)
     prefix = tokenizer.target_prefix
-    jobs = [dispatcher.submit(tokenizer.encode(text), params, call, prefix_ids=prefix) for text in texts]
+    jobs = [pool.submit(tokenizer.encode(text), params, call, prefix_ids=prefix) for text in texts]
     try:
         best = [result.hypotheses[0] for result in await asyncio.gather(*jobs)]
     finally:

@@ -79,7 +79,7 @@ class Reloader:
         """
 
         async def update_all() -> None:
-            if self._registry.residents.max_bytes is not None:  # the first one shows that models run here
+            if self._registry.model_cache.max_bytes is not None:  # the first one shows that models run here
                 for found in self._followed.values():
                     await self._update(found, retry=False, is_tried=not self._registry.models)
                 return

@@ -47,7 +47,7 @@ async def start_child(program: Program, timeout_s: float) -> "ChildProcess":
         raise StartError(f"no process could be made: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            await process.greet(program.spec())
+            await process.shake_hands(program.spec())
     except BaseException as error:
         killing = asyncio.create_task(process.kill())
         try:
@@ -135,7 +135,7 @@ class ChildProcess:
         self._process = process
         self._channel = channel
         self._name = name
-        self.is_condemned = False  # whether `condemn` has ended it; its end may not have been read yet
+        self.is_unhealthy = False  # whether `mark_unhealthy` has ended it; its end may not have been read yet
         self._fault = ""  # why
 
     @property
@@ -143,7 +143,7 @@ class ChildProcess:
         """Whether the process is no more."""
         return self._process.returncode is not None
 
-    async def greet(self, spec: object) -> None:
+    async def shake_hands(self, spec: object) -> None:
         """Return when the process is ready.
 
         Raises:
@@ -170,13 +170,13 @@ class ChildProcess:
     async def describe_end(self) -> str:
         """Return why the process ended, once it has."""
         status = await self._process.wait()
-        if self.is_condemned:
+        if self.is_unhealthy:
             return f"it {self._fault} and was killed"
         return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
-    def condemn(self, fault: str) -> None:
+    def mark_unhealthy(self, fault: str) -> None:
         """Kill a process that is not good any more; `fault` continues a sentence that begins with "it"."""
-        self.is_condemned, self._fault = True, fault
+        self.is_unhealthy, self._fault = True, fault
         self._kill()
 
     async def finish(self, timeout_s: float) -> str:
@@ -209,7 +209,7 @@ class ChildProcess:
             before = self._channel.num_received
             await asyncio.sleep(silence_limit_s / 2)
             num_silent = 0 if self._channel.num_received > before else num_silent + 1
-        self.condemn("stopped answering")
+        self.mark_unhealthy("stopped answering")
 
 
 _EXIT_S = 0.25  # between the end of its messages and its own, a crashing process says what happened
@@ -263,7 +263,7 @@ class Supervisor:
     @property
     def is_missing(self) -> bool:
         """Whether the process was lost, or is being ended, and no other has taken its place yet."""
-        return self._task is not None and (self.process is None or self.process.is_condemned)
+        return self._task is not None and (self.process is None or self.process.is_unhealthy)
 
     async def start(self) -> None:
         """Return when the process is ready; from then on it is replaced whenever it is lost.

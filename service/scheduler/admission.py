@@ -1,6 +1,6 @@
 """Says yes or no to a request before it costs anything, and counts what was let in.
 
-Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: a permit gives back once, when it is released,
+Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: a reservation gives back once, when released,
 whatever it took.  Where room is short, a caller who holds less than an equal share of it still gets in.
 """
 
@@ -23,12 +23,12 @@ MARGIN = 0.1  # an estimate is taken for so much longer before a request is refu
 MIN_RETRY_S = 0.1
 MAX_RETRIES = 10  # times `limits.retry_after_s`: the longest wait that an estimate can ask for
 
-Kind = Literal["request", "stream", "part"]  # of permits; a part is one text of a stream, or a part of a request
+Kind = Literal["request", "stream", "part"]  # of reservations; a part is one text of a stream, or a part of a request
 
 
 @dataclass(slots=True)
 class _Held:
-    """What one permit holds, or all permits of one caller but those of streams."""
+    """What one reservation holds, or all reservations of one caller but those of streams."""
 
     requests: int = 0
     parts: int = 0  # texts of streams, parts of requests
@@ -40,7 +40,7 @@ _NOTHING = _Held()  # of a caller that is not inside
 
 
 class Admission:
-    """The door: everything that is inside holds a `Permit`."""
+    """The door: everything that is inside holds a `Reservation`."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Admission:
 
         Args:
             limits: how much may be inside.
-            on_empty: called whenever the last permit comes back.
-            on_leave: called whenever a permit comes back that was not refused anything.  (A refused permit holds too
+            on_empty: called whenever the last reservation comes back.
+            on_leave: called whenever a reservation comes back that was not refused anything.  (A refused one holds too
                 little to matter to others, and a waiting text would wake itself by being refused.)
         """
         self.limits = limits
         self._on_empty = on_empty
         self._on_leave = on_leave
         self._refusal: Callable[[], Unavailable] | None = None
-        self._held: dict[Identity, _Held] = {}  # by callers that hold a permit of a request or a part
+        self._held: dict[Identity, _Held] = {}  # by callers that hold a reservation of a request or a part
         self._streams: Counter[Identity] = Counter()  # of callers that have streams: an idle stream takes no share
         self.requests = 0  # that are inside, streams among them
         self.streams = 0
-        self.characters = 0  # that the permits hold
-        self.tokens = 0  # source tokens that the permits hold
+        self.characters = 0  # that the reservations hold
+        self.tokens = 0  # source tokens that the reservations hold
 
     def close(self, why: str, *, reason: str = "draining") -> None:
         """Refuse every later request with Unavailable(why), counted as `reason`; who is inside stays."""
@@ -89,8 +89,8 @@ class Admission:
         deadline: float | None = None,
         caller: Caller = ANYBODY,
         field: str = "texts",
-    ) -> "Permit":
-        """Return a permit for one request; release it when the request is answered.
+    ) -> "Reservation":
+        """Return a reservation for one request; release it when the request is answered.
 
         Args:
             num_texts: texts in the request.
@@ -113,7 +113,7 @@ class Admission:
             raise InvalidInput(message, field=field)
         if (refusal := self.refusal(caller, now=now, deadline=deadline)) is not None:
             raise refusal
-        return Permit(self, caller, "request")
+        return Reservation(self, caller, "request")
 
     def refusal(self, caller: Caller, *, now: float, deadline: float | None) -> DragomanError | None:
         """Return why any request of this caller would be refused now; None: `admit` may let it in."""
@@ -141,7 +141,7 @@ class Admission:
         return None
 
     def late(self, ahead_s: float, finish_s: float, *, now: float, deadline: float | None) -> Overloaded | None:
-        """Return why a request would be refused that waits, and is done, after so many seconds; see `Permit.check`."""
+        """Return why a request is refused that waits, and is done, after so many seconds; see `Reservation.check`."""
         limit_s = self.limits.max_queue_seconds
         if ahead_s > limit_s:
             message = f"about {ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
@@ -155,8 +155,8 @@ class Admission:
         message = f"{message}, the deadline is {max(0.0, left_s):.3g} s away"
         return self.overloaded(message, "deadline_unattainable", room_in_s=needed_s - left_s)
 
-    def admit_stream(self, caller: Caller = ANYBODY) -> "Permit":
-        """Return a permit for one stream, whose texts take theirs from it; a full token budget does not refuse it.
+    def admit_stream(self, caller: Caller = ANYBODY) -> "Reservation":
+        """Return a reservation for one stream, whose texts take theirs from it; a full token budget does not refuse it.
 
         Raises:
             Unavailable: the door is closed.
@@ -167,14 +167,14 @@ class Admission:
         limit = self.limits.max_streams
         if self.is_full(self.streams, 1, self._streams[caller.identity], limit, caller, of_streams=True):
             raise self.overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
-        return Permit(self, caller, "stream")
+        return Reservation(self, caller, "stream")
 
-    def admit_part(self, caller: Caller) -> "Permit":
-        """Return a permit for one text of a stream, or a part of a request, that was admitted."""
-        return Permit(self, caller, "part")
+    def admit_part(self, caller: Caller) -> "Reservation":
+        """Return a reservation for one text of a stream, or a part of a request, that was admitted."""
+        return Reservation(self, caller, "part")
 
     def enter(self, caller: Caller, kind: Kind) -> _Held:
-        """Count a permit in, for that permit; return what its caller holds."""
+        """Count a reservation in, for that reservation; return what its caller holds."""
         if kind == "stream":
             self._streams[caller.identity] += 1
             self.requests += 1
@@ -189,7 +189,7 @@ class Admission:
         return held
 
     def leave(self, caller: Caller, kind: Kind, held: _Held, *, was_refused: bool) -> None:
-        """Count a permit out, for that permit."""
+        """Count a reservation out, for that reservation."""
         if kind == "stream":
             self.streams -= 1
             self._streams[caller.identity] -= 1
@@ -221,7 +221,7 @@ class Admission:
         return Overloaded(message, reason=reason, retry_after_s=retry_after_s)
 
 
-class Permit:
+class Reservation:
     """One request's place inside; a context manager that releases it."""
 
     def __init__(self, admission: Admission, caller: Caller, kind: Kind) -> None:
@@ -231,19 +231,19 @@ class Permit:
         self._on_release: Callable[[], None] | None = None
         self.characters = 0  # that the request holds
         self._tokens = 0
-        self._held = admission.enter(caller, kind)  # by all permits of the caller
+        self._held = admission.enter(caller, kind)  # by all reservations of the caller
         self._was_refused = False
         self._is_released = False
 
-    def part(self) -> "Permit":
-        """Return a permit for one text of a stream, or a part of a request, that holds this one.
+    def part(self) -> "Reservation":
+        """Return a reservation for one text of a stream, or a part of a request, that holds this one.
 
         It is released before this one, and no request itself.
         """
         return self._admission.admit_part(self.caller)
 
     def on_release(self, call: Callable[[], None]) -> None:
-        """Have `call` called when the permit is released."""
+        """Have `call` called when the reservation is released."""
         self._on_release = call
 
     def take_characters(self, count: int) -> None:
@@ -252,7 +252,7 @@ class Permit:
         Raises:
             Overloaded: they, or the tokens that they are likely to make, do not fit; nothing was added.
         """
-        assert not self._is_released, "the permit was released"
+        assert not self._is_released, "the reservation was released"
         admission, held, max_tokens = self._admission, self._held, self._admission.limits.max_queued_tokens
         limit = CHARACTERS_PER_TOKEN * max_tokens
         used = max(admission.characters, CHARACTERS_PER_TOKEN * admission.tokens)
@@ -277,7 +277,7 @@ class Permit:
         Raises:
             Overloaded: they do not fit; the request holds what it held before.
         """
-        assert not self._is_released, "the permit was released"
+        assert not self._is_released, "the reservation was released"
         if not is_continuation:
             self._check_tokens(count)
         self._admission.tokens += count

@@ -15,7 +15,7 @@ _MEMORY = 32  # sentences over which averages follow
 _RATE_MEMORY_S = 1.0  # of an engine's working time over which its rate follows
 _LARGEST_SHARE = 0.25  # of one report in the rate: an engine that was held up for a second is not slow from now on
 _ENOUGH = 4  # sentences before averages count
-_JOINING_STEPS = 2.0  # the step that runs when a place comes free, and the step in which the core hears of it
+_JOINING_STEPS = 2.0  # the step that runs when a place comes free, and the step in which the pool hears of it
 _MOSTLY = 1.0  # mean absolute deviations above an average
 _RARELY = 3.0  # mean absolute deviations below an average
 

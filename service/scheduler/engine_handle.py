@@ -1,4 +1,4 @@
-"""One engine as the dispatcher sees it: the process's supervisor, the jobs it holds, and how their futures end."""
+"""One engine as the pool sees it: the process's supervisor, the jobs it holds, and how their futures end."""
 
 import asyncio
 import time
@@ -120,7 +120,7 @@ class EngineHandle:
     def is_up(self) -> bool:
         """Whether the engine takes jobs; one that is being ended does not."""
         process = self.supervisor.process
-        return process is not None and not process.is_condemned
+        return process is not None and not process.is_unhealthy
 
     def start_jobs(self, jobs: Sequence[Pending]) -> None:
         """Give jobs to the engine, whose load counts them already."""
@@ -195,7 +195,7 @@ class EngineHandle:
         elif outcome.kind is FailureKind.NON_FINITE:
             self._num_non_finite += 1
             if self._num_non_finite == _MOST_NON_FINITE and self.supervisor.process is not None:
-                self.supervisor.process.condemn(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
+                self.supervisor.process.mark_unhealthy(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
 
     def _lose_jobs(self, reason: str) -> None:
         self._num_non_finite = 0

@@ -112,9 +112,9 @@ def choose_engine(
     )
 
 
-# An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the core
-# process hears of it, and at least for as long as that process may be busy with something else.  Sentences inside an
-# engine are served first come, first served: more of them would be delay for clients who ask seldom.
+# An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the
+# scheduler process hears of it, and at least for as long as that process may be busy with something else.  Sentences
+# inside an engine are served first come, first served: more of them would be delay for clients who ask seldom.
 _LOOKAHEAD_STEPS = 2.0
 _LOOKAHEAD_S = 0.01
 _MEMORY = 64  # sentences over which an average is taken

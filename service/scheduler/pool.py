@@ -1,6 +1,6 @@
 """Takes jobs in, gives them to the engine processes, and returns a future for each.
 
-Lives in the core's event loop.  Jobs wait here, in the job queue's order, where a cancelled or late one costs
+Lives in an event loop.  Jobs wait here, in the job queue's order, where a cancelled or late one costs
 nothing; an engine holds what it can run now and a few more, so that it never waits for this process.  They also wait
 for an engine that is replaced at once; when all replacements have to pause first, jobs are refused and not kept.
 """
@@ -23,7 +23,7 @@ from service.scheduler.packed_weights import PackedWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchConfig(SupervisorConfig):
+class PoolConfig(SupervisorConfig):
     """How many engine processes there are and how they are kept."""
 
     num_engines: int = 1
@@ -36,10 +36,10 @@ class DispatchConfig(SupervisorConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}, at least 1 is needed")
 
 
-class Dispatcher:
+class EnginePool:
     """Jobs in, futures out."""
 
-    def __init__(self, spec: EngineSpec, config: DispatchConfig, *, observer: EngineObserver | None = None) -> None:
+    def __init__(self, spec: EngineSpec, config: PoolConfig, *, observer: EngineObserver | None = None) -> None:
         self._observer = observer
         self._queue = JobQueue(aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs)
         self._waiting: dict[int, Pending] = {}  # the jobs in the queue
@@ -70,7 +70,7 @@ class Dispatcher:
 
     @property
     def missing_engines(self) -> int:
-        """Number of engines that were lost and not replaced yet; not those that start or end with this dispatcher."""
+        """Number of engines that were lost and not replaced yet; not those that start or end with this pool."""
         return 0 if self._is_closing else sum(engine.supervisor.is_missing for engine in self._engines)
 
     @property

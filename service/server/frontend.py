@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
 from service.api.auth import authenticator
-from service.api.calls import CallBook, SchedulerClient, oldest
+from service.api.calls import CallLifecycle, SchedulerClient, oldest
 from service.api.grpc import (
     dragoman,
     google,
@@ -50,7 +50,7 @@ from service.translate.glossaries import Glossaries
 from service.translate.routing import Router
 from service.translate.translator import Translator
 from service.translate.uploaded_glossaries import UploadedGlossaries
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 
 _SERVICES = (
     dragoman.SERVICE_NAME,
@@ -81,7 +81,7 @@ class Frontend:
         config: ServerConfig,
         scheduler: SchedulerClient,
         metrics: Metrics,
-        account: Account,
+        usage_meter: UsageMeter,
         executor: Executor,
         status: ServerStatus,
         *,
@@ -103,7 +103,9 @@ class Frontend:
         self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
         self._book = _book(config, metrics, [self._traces] if self._traces else [])
         glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
-        self._translator = Translator(scheduler.catalogue, self.admission, account, config.limits, executor, glossaries)
+        self._translator = Translator(
+            scheduler.catalogue, self.admission, usage_meter, config.limits, executor, glossaries
+        )
         self._router = Router(self._translator, executor)
         self._health = Health((*_SERVICES, *(reflection.SERVICE_NAMES if config.listen.reflection else ())))
         self._streams = StreamServicer(self._router, scheduler, metrics)
@@ -237,9 +239,9 @@ class Frontend:
             await asyncio.to_thread(self._traces.close)
 
 
-def _book(config: ServerConfig, metrics: Metrics, observers: Sequence[CallObserver]) -> CallBook:
+def _book(config: ServerConfig, metrics: Metrics, observers: Sequence[CallObserver]) -> CallLifecycle:
     slow_s = config.telemetry.slow_request_s
-    return CallBook(
+    return CallLifecycle(
         metrics,
         authenticator=authenticator(config.security),
         observers=observers,

@@ -25,7 +25,7 @@ from service.server.remote_scheduler import OfferedModel, RemoteScheduler, Sched
 from service.telemetry.logs import configure_logging, log_libraries, set_log_level
 from service.telemetry.metrics import Metrics
 from service.text.detector import load_ahead
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 
 
 class FrontendSpec(NamedTuple):
@@ -52,11 +52,11 @@ async def _live(descriptor: int) -> None:
     config, metrics = spec.config, Metrics(methods=counted_methods())
     configure_logging(config.telemetry, on_drop=metrics.families.log_dropped.inc)
     log_libraries()
-    account, peer = Account(metrics), Peer(channel.send)
-    scheduler, process = RemoteScheduler(peer, config.limits), ThisProcess(peer, metrics, account)
+    usage_meter, peer = UsageMeter(metrics), Peer(channel.send)
+    scheduler, process = RemoteScheduler(peer, config.limits), ThisProcess(peer, metrics, usage_meter)
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     try:
-        frontend = Frontend(config, scheduler, metrics, account, executor, RemoteStatus(peer), is_shared=True)
+        frontend = Frontend(config, scheduler, metrics, usage_meter, executor, RemoteStatus(peer), is_shared=True)
         peer.serve({Frontend: frontend, RemoteScheduler: scheduler, ThisProcess: process})
         await scheduler.offer(spec.models)
         await frontend.set_state(spec.state)
@@ -77,15 +77,15 @@ async def _live(descriptor: int) -> None:
 class ThisProcess:
     """What the scheduler process asks of this process, beside the frontend and the models that it has."""
 
-    def __init__(self, peer: Peer, metrics: Metrics, account: Account) -> None:
+    def __init__(self, peer: Peer, metrics: Metrics, usage_meter: UsageMeter) -> None:
         self._peer = peer
         self._metrics = metrics
-        self._account = account
+        self._usage_meter = usage_meter
 
     async def count(self) -> None:
         """Return when the scheduler process has been sent what this one has counted."""
         lag_s = self._metrics.recent_lag_s
-        self._peer.tell(SchedulerService.counted, self._metrics.snapshot(), self._account.take(), lag_s)
+        self._peer.tell(SchedulerService.counted, self._metrics.snapshot(), self._usage_meter.take(), lag_s)
 
     async def count_often(self) -> None:
         """Do that again and again, which is also the sign of life."""

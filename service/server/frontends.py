@@ -24,14 +24,14 @@ from service.models.catalogue import Work, WorkDone
 from service.models.loaded import ModelHost
 from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
-from service.scheduler.admission import Admission, Permit
+from service.scheduler.admission import Admission, Reservation
 from service.server.frontend import STARTING, Frontend, ServingState
 from service.server.frontend_process import FrontendSpec, ThisProcess
 from service.server.process import num_frontends
 from service.server.remote_scheduler import OfferedModel, RemoteScheduler, SchedulerService
 from service.telemetry.logs import current_call, get_logger, log_level
 from service.telemetry.metrics import Metrics, Snapshot
-from service.translate.usage import Account, Usage
+from service.translate.usage import Usage, UsageMeter
 
 _KILLED_SECOND = 450  # points: a frontend costs its connections, an engine a moment, the scheduler process everything
 _SOON_S = 1.0  # a frontend that is busier than that is shown as it was
@@ -51,19 +51,24 @@ class Frontends:
     """All frontends of a server."""
 
     def __init__(
-        self, config: ServerConfig, own: Frontend | None, metrics: Metrics, account: Account, status: ServerStatus
+        self,
+        config: ServerConfig,
+        own: Frontend | None,
+        metrics: Metrics,
+        usage_meter: UsageMeter,
+        status: ServerStatus,
     ) -> None:
         """Start nothing yet.
 
         Args:
             own: the only frontend; None: each has a process of its own.
             metrics: of the scheduler process, which has the page.
-            account: of the scheduler process, which writes the usage.
+            usage_meter: of the scheduler process, which writes the usage.
             status: what the processes ask about the server as a whole.
         """
         self.config = config
         self.metrics = metrics
-        self.account = account
+        self.usage_meter = usage_meter
         self.status = status
         self.admission = own.admission if own else Admission(config.limits, on_leave=self._departed)
         self.spare = Spare("edge", _command_line)  # takes the place of the next process that is lost
@@ -192,7 +197,7 @@ class FrontendProcess(SchedulerService):
         self._used: dict[int, ModelHost] = {}  # that its calls may use, each of which counts it in its offers
         self._state = STARTING
         self._calls: set[Call] = set()  # that engines work for
-        self._streams: dict[int, Permit] = {}
+        self._streams: dict[int, Reservation] = {}
         self._wants_departures = False  # whether a text of a stream was refused since the last one
 
     @property
@@ -302,7 +307,7 @@ class FrontendProcess(SchedulerService):
 
     def _check(self, done: "asyncio.Future[None]") -> None:
         if isinstance(done.exception(), MethodFailed) and self.supervisor.process is not None:
-            self.supervisor.process.condemn("failed to do what it was told to")
+            self.supervisor.process.mark_unhealthy("failed to do what it was told to")
 
     def _take(self, frame: object) -> None:
         self._peer.take(frame)
@@ -310,8 +315,8 @@ class FrontendProcess(SchedulerService):
     def _lose(self, reason: str) -> None:
         """Give back everything that a lost process held."""
         self._peer.close()
-        for permit in self._streams.values():
-            permit.release()
+        for reservation in self._streams.values():
+            reservation.release()
         for host in self._used.values():
             host.offers.__exit__(None, None, None)
         self._streams.clear()
@@ -329,18 +334,20 @@ class FrontendProcess(SchedulerService):
             raise Unavailable("the model was replaced; try again")
         current_call.set(call)
         if is_part:
-            permit = self._frontends.admission.admit_part(call.caller)
+            reservation = self._frontends.admission.admit_part(call.caller)
         else:
             now = time.monotonic()
-            permit = self._frontends.admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
+            reservation = self._frontends.admission.admit(
+                call.texts, now=now, deadline=call.deadline, caller=call.caller
+            )
         on_room = None if room is None else partial(self._peer.tell, RemoteScheduler.has_room, room)
         self._calls.add(call)
         try:
-            with permit, host.lease:
-                permit.take_characters(characters)
+            with reservation, host.in_use:
+                reservation.take_characters(characters)
                 if not host.is_loaded:
-                    await host.load(call, permit)
-                return await host.run(work, call, permit, on_room)
+                    await host.load(call, reservation)
+                return await host.run(work, call, reservation, on_room)
         except Overloaded:
             self._wants_departures = self._wants_departures or is_part
             raise
@@ -361,4 +368,4 @@ class FrontendProcess(SchedulerService):
     def counted(self, metrics: Snapshot, usage: dict[Identity, Usage], lag_s: float) -> None:
         self.lag_s = lag_s
         self._frontends.metrics.heard(self._name, metrics)
-        self._frontends.account.absorb(usage)
+        self._frontends.usage_meter.absorb(usage)

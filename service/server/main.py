@@ -142,7 +142,7 @@ class Server:
 
     async def _serve_until(self, stopping: "asyncio.Task[Any]", parts: "Parts") -> None:
         """Watch over models and memory until the stop, and drain."""
-        watches = (self._monitor(parts), self._models.reloader.watch(), self._models.residents.watch())
+        watches = (self._monitor(parts), self._models.reloader.watch(), self._models.model_cache.watch())
         background = [asyncio.create_task(watch) for watch in watches]
         try:
             await stopping
@@ -160,7 +160,7 @@ class Server:
             await asyncio.sleep(MONITOR_PERIOD_S)
             now = time.monotonic()
             self._models.metrics.observe_lag(max(0.0, now - expected))
-            parts.account.write_if_due(now)
+            parts.usage_meter.write_if_due(now)
             is_ready = parts.readiness.observe(now)
             if is_ready != was_ready and not parts.readiness.is_draining:
                 was_ready = is_ready
@@ -191,7 +191,7 @@ class Server:
         if self._parts is not None:
             await self._parts.metrics_server.stop()
             await self._parts.frontends.finish()
-            self._parts.account.write()
+            self._parts.usage_meter.write()
         self._log.info("stopped")
         os._exit(EXIT_OK)
 

@@ -22,7 +22,7 @@ from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
 from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, SchedulerConfig
 from service.errors import Wait
-from service.models.cache import Residents
+from service.models.cache import ModelCache
 from service.models.check import IN_ENGINE, BundleChecker, device_for
 from service.models.info import describe
 from service.models.loaded import ModelHost
@@ -30,7 +30,7 @@ from service.models.registry import Registry
 from service.models.repository import BundleCandidate, bundle_source
 from service.models.translation_cache import TranslationCache
 from service.models.watch import Reloader
-from service.scheduler.pool import DispatchConfig, Dispatcher
+from service.scheduler.pool import EnginePool, PoolConfig
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 from service.threads import available_threads
@@ -48,14 +48,14 @@ class ModelParts:
     def __init__(self, config: ServerConfig) -> None:
         """Load nothing yet."""
         self.metrics = Metrics(methods=counted_methods())
-        self.residents = Residents(config, self.metrics)
+        self.model_cache = ModelCache(config, self.metrics)
         self.translation_cache = TranslationCache(config.limits.translation_cache_mb << 20, self.metrics)
-        self.registry = Registry(self.metrics, self.residents, drain_s=config.limits.max_request_seconds)
+        self.registry = Registry(self.metrics, self.model_cache, drain_s=config.limits.max_request_seconds)
         self.reloader = Reloader(
             self.registry,
             bundle_source(config),
             BundleChecker(config),
-            partial(make_host, config, self.metrics, self.registry.wait_of, self.residents, self.translation_cache),
+            partial(make_host, config, self.metrics, self.registry.wait_of, self.model_cache, self.translation_cache),
             watch_period_s=config.models.watch_period_s if config.models.watch else None,
         )
         # For texts that are too long for the event loop.
@@ -71,7 +71,7 @@ def make_host(
     config: ServerConfig,
     metrics: Metrics,
     wait_of: Callable[[Call], Wait | None],
-    residents: Residents,
+    model_cache: ModelCache,
     cache: TranslationCache,
     candidate: BundleCandidate,
     bundle: Bundle,
@@ -83,9 +83,9 @@ def make_host(
         get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
     runtime = runtime_for(bundle, config.engine, choice.device)
     get_logger().info("engine_runtime", model=bundle.manifest.name, runtime=runtime.runtime, detail=runtime.detail)
-    dispatcher = Dispatcher(
+    pool = EnginePool(
         engine_spec(bundle, config, choice.device),
-        DispatchConfig(
+        PoolConfig(
             num_engines=num_engines(config.engine, choice.device, runtime.runtime),
             start_timeout_s=config.lifecycle.start_timeout_s,
             heartbeat_timeout_s=config.lifecycle.engine_silence_s,
@@ -95,7 +95,7 @@ def make_host(
     )
     info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
     info = replace(info, runtime=runtime.runtime, runtime_detail=runtime.detail)
-    return ModelHost(candidate, bundle, info, dispatcher, config, wait_of, residents, cache)
+    return ModelHost(candidate, bundle, info, pool, config, wait_of, model_cache, cache)
 
 
 def runtime_for(bundle: Bundle, config: EngineConfig, device: Device) -> RuntimeChoice:

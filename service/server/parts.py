@@ -9,7 +9,7 @@ import grpc.aio
 
 from protos.admin_pb2 import GetStatusResponse
 from service.api.auth import authenticator
-from service.api.calls import CallBook, SchedulerClient
+from service.api.calls import CallLifecycle, SchedulerClient
 from service.api.grpc import admin, reflection
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
 from service.api.grpc.calls import CallHandlers
@@ -30,7 +30,7 @@ from service.server.process import num_frontends
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import server_version
 from service.telemetry.observers import load_traces
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 
 CARD_NAME = "MODEL_CARD.md"  # in a bundle, beside what the server needs
 MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model
@@ -45,18 +45,18 @@ class Parts:
         self.config, self.models = config, models
         self._began = time.monotonic()
         self._metrics = metrics = models.metrics
-        self.account = Account(metrics)
+        self.usage_meter = UsageMeter(metrics)
         self.readiness = Readiness(self._can_work, config.lifecycle.unready_exit_s)
         status = Status(self)
         own = None
         if num_frontends(config.listen) == 1:
             scheduler = SchedulerClient(models.registry.catalogue, config.limits)
-            own = Frontend(config, scheduler, metrics, self.account, models.executor, status)
+            own = Frontend(config, scheduler, metrics, self.usage_meter, models.executor, status)
         else:
             load_traces(config.telemetry)  # raises here what it would raise in the other processes
-        self.frontends = Frontends(config, own, metrics, self.account, status)
+        self.frontends = Frontends(config, own, metrics, self.usage_meter, status)
         self.admission = self.frontends.admission
-        models.residents.other_pids = self.frontends.pids
+        models.model_cache.other_pids = self.frontends.pids
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / config.limits.max_queued_tokens)
         metrics.watch("edges_missing", lambda: self.frontends.missing)
         metrics.watch("ready", lambda: self.readiness.is_ready)
@@ -80,7 +80,7 @@ class Parts:
         methods = admin.handlers(servicer)
         if config.listen.reflection:
             methods |= reflection.handlers((admin.SERVICE_NAME,), files=reflection.ADMIN_FILES)
-        book = CallBook(self._metrics, authenticator=authenticator(config.security))
+        book = CallLifecycle(self._metrics, authenticator=authenticator(config.security))
         calls = CallHandlers(methods, book, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS)
         return grpc.aio.server(handlers=[calls], options=grpc_options(config), maximum_concurrent_rpcs=MAX_ADMIN_CALLS)
 
@@ -101,7 +101,7 @@ class Parts:
             state=self.readiness.state,
             admitted_tokens=self.admission.tokens,
             max_admitted_tokens=self.config.limits.max_queued_tokens,
-            queued_work_s=max((host.dispatcher.queued_work_s for host in registry.hosts), default=0.0),
+            queued_work_s=max((host.pool.queued_work_s for host in registry.hosts), default=0.0),
             event_loop_lag_s=max(self._metrics.recent_lag_s, self.frontends.recent_lag_s),
             log_level=log_level(),
         )

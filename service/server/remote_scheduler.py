@@ -13,12 +13,13 @@ from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.wire import JobResult
 from service.errors import Unavailable
-from service.models.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
+from service.models.catalogue import Catalogue, OnRoom, UseCount, Work, WorkDone
 from service.models.check import load_tokenizer
-from service.models.info import TextCodec, search_params
+from service.models.info import TextCodec
+from service.models.options import search_params
 from service.processes.rpc import Peer
 from service.records import NO_OPTIONS, ModelInfo
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Snapshot
 from service.threads import in_daemon_thread
@@ -102,17 +103,17 @@ class RemoteScheduler(SchedulerClient):
         for model in gone:
             model.retire()
 
-    async def open_stream(self, caller: Caller) -> Permit:
-        """Return a permit for a stream; raises as `Admission.admit_stream`, for the whole server."""
-        permit = self.admission.admit_stream(caller)
+    async def open_stream(self, caller: Caller) -> Reservation:
+        """Return a reservation for a stream; raises as `Admission.admit_stream`, for the whole server."""
+        reservation = self.admission.admit_stream(caller)
         number = next(self._numbers)
-        permit.on_release(partial(self._peer.tell, SchedulerService.close_stream, number))
+        reservation.on_release(partial(self._peer.tell, SchedulerService.close_stream, number))
         try:
             await self._peer.call(SchedulerService.open_stream, number, caller)
         except BaseException:
-            permit.release()
+            reservation.release()
             raise
-        return permit
+        return reservation
 
     def expect_room(self, on_room: Callable[[], None]) -> int:
         """Return a number with which the scheduler process says that there is room, until `forget_room`."""
@@ -141,7 +142,7 @@ class RemoteModel:
         """Load nothing yet."""
         self.info = offered.info
         self.default_params = search_params(offered.info, NO_OPTIONS)
-        self.lease = Lease(self._tell_if_unused)
+        self.in_use = UseCount(self._tell_if_unused)
         self._peer = peer
         self._scheduler = scheduler
         self._offered = offered
@@ -165,10 +166,10 @@ class RemoteModel:
         """Have a tokenizer where the scheduler has engines; drop it where there are none, unless calls use it."""
         if is_loaded:
             await self._open()
-        elif not self.lease.calls:
+        elif not self.in_use.calls:
             self._codec = None
 
-    async def load(self, call: Call, permit: Permit) -> None:
+    async def load(self, call: Call, reservation: Reservation) -> None:
         """Return when its tokenizer is loaded."""
         call.phase = "load"
         try:
@@ -190,14 +191,14 @@ class RemoteModel:
                     max_source_tokens=offered.info.max_source_tokens,
                 )
 
-    def refuse_early(self, call: Call, permit: Permit) -> None:
+    def refuse_early(self, call: Call, reservation: Reservation) -> None:
         """Refuse nothing: only the scheduler process knows how much work waits."""
 
-    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
         """Have the scheduler process do the work; raises as `ServedModel.run`."""
         call.phase = "queue"
-        characters = 0 if work.is_continuation else permit.characters
-        is_part = permit.kind == "part" or work.is_continuation
+        characters = 0 if work.is_continuation else reservation.characters
+        is_part = reservation.kind == "part" or work.is_continuation
         room = None if on_room is None else self._scheduler.expect_room(on_room)
         try:
             run = SchedulerService.run
@@ -213,7 +214,7 @@ class RemoteModel:
     def retire(self) -> None:
         """No later call finds the model: tell the scheduler process once no call uses it any more."""
         self._is_retired = True
-        if not self.lease.calls:
+        if not self.in_use.calls:
             self._tell_if_unused()
 
     def _tell_if_unused(self) -> None:

@@ -283,7 +283,7 @@ class Families:
         self._watch("models_loaded", "Models that have engines.", is_amount=False)
         self._watch(
             "memory_bytes",
-            "Memory of the server, its engines and edges; shared pages count once; 0 without models.max_memory_mb.",
+            "Memory of the server, its engines and frontends; shared pages count once; 0 without models.max_memory_mb.",
             is_amount=False,
         )
         self._watch(

@@ -170,7 +170,7 @@ class Metrics:
 
 
 class ModelMetrics:
-    """The metrics of one model, whichever version of it runs; a dispatcher's `EngineObserver`."""
+    """The metrics of one model, whichever version of it runs; a pool's `EngineObserver`."""
 
     def __init__(self, model: str, families: Families, methods: Collection[str]) -> None:
         families.export_zeros(model=model)

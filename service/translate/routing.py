@@ -122,8 +122,10 @@ class Router:
     ) -> list[_Result]:
         call.texts = len(texts)
         admission = self.translator.admission
-        with admission.admit(call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller) as permit:
-            permit.take_characters(sum(map(len, texts)))
+        with admission.admit(
+            call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
+        ) as reservation:
+            reservation.take_characters(sum(map(len, texts)))
             limit = self.translator.limits.max_characters
             for index, text in enumerate(texts):
                 if len(text) > limit:
@@ -249,7 +251,7 @@ class Router:
 
     def _count_left(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
         call.finished_texts = len(request.texts)
-        self.translator.account.translated(request, result, call)
+        self.translator.usage_meter.translated(request, result, call)
 
     def _of_same_language(self, request: TranslationRequest, call: Call) -> ModelInfo | None:
         """Return a model that knows the language, if source and target are one that no model translates to itself."""

@@ -1,8 +1,8 @@
 """The other use case: what a model thinks of translations that the caller has.
 
-    admission -> model -> token ids of both sides -> the core, in one pass for each pair -> account
+    admission -> model -> token ids of both sides -> an engine, in one pass for each pair -> usage
 
-Each pair succeeds or fails for itself.  Knows no protocol, and not where the core runs.
+Each pair succeeds or fails for itself.  Knows no protocol, and not where the scheduler process runs.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from service.errors import DragomanError, FailedPrecondition, InvalidInput, TooL
 from service.models.catalogue import Work
 from service.models.info import TextCodec
 from service.records import Link, ModelInfo, Span
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 from service.scores import (
     MAX_SHOWN_TOKENS,
     AttentionHeads,
@@ -54,22 +54,24 @@ async def score(translator: Translator, request: ScoreRequest, call: Call) -> Sc
     now = time.monotonic()
     with translator.admission.admit(
         call.texts, now=now, deadline=call.deadline, caller=call.caller, field="pairs"
-    ) as permit:
-        return await _score_admitted(translator, request, call, permit)
+    ) as reservation:
+        return await _score_admitted(translator, request, call, reservation)
 
 
-async def _score_admitted(translator: Translator, request: ScoreRequest, call: Call, permit: Permit) -> ScoreResult:
+async def _score_admitted(
+    translator: Translator, request: ScoreRequest, call: Call, reservation: Reservation
+) -> ScoreResult:
     model = translator.find_model(request, call)
     require_scorer(model.info)
     if request.return_heads:
         _require_head_weights(model.info)
-    with model.lease:
+    with model.in_use:
         if not model.is_loaded:
-            await model.load(call, permit)
+            await model.load(call, reservation)
         num_characters = sum([len(source) + len(target) for source, target in request.pairs])
-        permit.take_characters(num_characters)
+        reservation.take_characters(num_characters)
         if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
-            model.refuse_early(call, permit)
+            model.refuse_early(call, reservation)
         call.phase, started = "tokenize", time.monotonic()
         info, codec = for_request(model, request.source_language, request.target_language)
         encoded = await _run(lambda: _encode_all(request, info, codec), translator, num_characters)
@@ -84,7 +86,7 @@ async def _score_admitted(translator: Translator, request: ScoreRequest, call: C
                 scored=tuple([one.target_ids for one in good]),
                 shows_heads=request.return_heads,
             )
-            results = (await model.run(work, call, permit)).results
+            results = (await model.run(work, call, reservation)).results
         call.phase, started = "detokenize", time.monotonic()
         outcomes = iter(results)
         settled = [next(outcomes) if isinstance(one, _Encoded) else one for one in encoded]
@@ -92,7 +94,7 @@ async def _score_admitted(translator: Translator, request: ScoreRequest, call: C
         call.detokenize_s = time.monotonic() - started
     call.finished_texts = len(scores)
     result = ScoreResult(scores=scores, model=model.info.name, model_version=model.info.version)
-    translator.account.scored(request, result, call)
+    translator.usage_meter.scored(request, result, call)
     return result
 
 

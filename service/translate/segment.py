@@ -179,6 +179,9 @@ class _Tries:
     kept: tuple[str, ...] = field(init=False)  # parts of the text that say nothing about a translation
 
     def __post_init__(self) -> None:
+        self.prices, self.kept = {}, ()
+        if not self.spans and not self.uses:
+            return
         text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
         tagged = {tag.position for tag in self.segment.tags}
         self.prices = {

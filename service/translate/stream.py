@@ -22,7 +22,7 @@ from service.call import Call
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
 from service.models.catalogue import OnRoom, ServedModel, Work, WorkDone
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
-from service.scheduler.admission import MIN_RETRY_S, Permit
+from service.scheduler.admission import MIN_RETRY_S, Reservation
 from service.scheduler.waiting_lines import WaitingLines
 from service.text.document import Segment
 from service.text.protect import Alphabet, find_spans
@@ -182,17 +182,17 @@ _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in an
 class StreamTranslator:
     """Translates the texts of one stream, any number at a time."""
 
-    def __init__(self, router: Router, lines: WaitingLines, call: Call, permit: Permit) -> None:
+    def __init__(self, router: Router, lines: WaitingLines, call: Call, reservation: Reservation) -> None:
         """Nothing is translated yet.
 
         Args:
             lines: told of everything that leaves admission.
-            permit: the stream's, from which each text takes its own.
+            reservation: the stream's, from which each text takes its own.
         """
         self._router = router
         self._lines = lines
         self._call = call
-        self._permit = permit
+        self._reservation = reservation
         self._settings = TranslationRequest()
 
     def use(self, settings: TranslationRequest) -> None:
@@ -217,11 +217,11 @@ class StreamTranslator:
                 message = f"has {len(text)} characters, at most {translator.limits.max_characters} are accepted"
                 raise TooLong(message, field="texts.text", index=0)
             request = replace(self._settings, texts=(text,))
-            result = await self._router.follow(request, call, _LineDoor(self._lines, self._permit))
+            result = await self._router.follow(request, call, _LineDoor(self._lines, self._reservation))
         except DragomanError as error:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise
-            translator.account.text_failed(error)
+            translator.usage_meter.text_failed(error)
             error.__traceback__ = None  # its frames lead back to the result: a cycle for each text that fails
             result = TranslationResult(translations=(Translation(error=error),), model=call.model)
         self._call.text_finished(call)
@@ -233,9 +233,9 @@ class _LineDoor:
 
     tries = 2
 
-    def __init__(self, lines: WaitingLines, permit: Permit) -> None:
+    def __init__(self, lines: WaitingLines, reservation: Reservation) -> None:
         self._lines = lines
-        self._permit = permit
+        self._reservation = reservation
         self._num_characters = 0
 
     def take_characters(self, count: int) -> None:
@@ -247,43 +247,43 @@ class _LineDoor:
 
     async def load(self, model: ServedModel, call: Call) -> None:
         """As `ServedModel.load`."""
-        await self._when_admitted(model, call, lambda permit, _: model.load(call, permit))
+        await self._when_admitted(model, call, lambda reservation, _: model.load(call, reservation))
 
     async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
         """As `ServedModel.run`."""
         if work.is_continuation:
-            with self._permit.part() as permit:
-                return await model.run(work, call, permit)
+            with self._reservation.part() as reservation:
+                return await model.run(work, call, reservation)
 
-        def run(permit: Permit, on_room: OnRoom) -> Coroutine[Any, Any, WorkDone]:
-            permit.take_characters(self._num_characters)
-            return model.run(work, call, permit, on_room)
+        def run(reservation: Reservation, on_room: OnRoom) -> Coroutine[Any, Any, WorkDone]:
+            reservation.take_characters(self._num_characters)
+            return model.run(work, call, reservation, on_room)
 
         return await self._when_admitted(model, call, run)
 
     @contextmanager
     def part(self) -> Iterator["_LineDoor"]:
         """Give the door for a part of the request."""
-        yield _LineDoor(self._lines, self._permit)
+        yield _LineDoor(self._lines, self._reservation)
 
     async def _when_admitted(
-        self, model: ServedModel, call: Call, step: Callable[[Permit, OnRoom], Coroutine[Any, Any, _Result]]
+        self, model: ServedModel, call: Call, step: Callable[[Reservation, OnRoom], Coroutine[Any, Any, _Result]]
     ) -> _Result:
         # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
         line = (call.caller.identity, model.info.name, call.priority)
         retry_after_s: float | None = None
         if not self._lines.has_line(line):
             try:
-                with self._permit.part() as permit:
-                    return await step(permit, None)
+                with self._reservation.part() as reservation:
+                    return await step(reservation, None)
             except Overloaded as error:
                 retry_after_s = _pause_s(error)
         with self._lines.queue(line) as place:
             while True:
                 await place.turn(retry_after_s)
                 try:
-                    with self._permit.part() as permit:
-                        return await step(permit, place.enter)
+                    with self._reservation.part() as reservation:
+                        return await step(reservation, place.enter)
                 except Overloaded as error:
                     retry_after_s = _pause_s(error)
                     place.join()  # it has left the line if an engine was too full for what admission had let in

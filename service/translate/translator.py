@@ -19,9 +19,10 @@ from service.config import LimitsConfig
 from service.engine.wire import SearchParams
 from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
 from service.models.catalogue import Catalogue, ServedModel, Work, WorkDone
-from service.models.info import TextCodec, for_languages, search_params
+from service.models.info import TextCodec, for_languages
+from service.models.options import search_params
 from service.records import NO_OPTIONS, ModelInfo, Term, TextFormat, Translation, TranslationRequest, TranslationResult
-from service.scheduler.admission import Admission, Permit
+from service.scheduler.admission import Admission, Reservation
 from service.scores import ScoreRequest
 from service.text.glossary import NO_TERMS, Glossary, check_terms
 from service.threads import in_loop, loop_in_thread
@@ -29,7 +30,7 @@ from service.translate.glossaries import Glossaries
 from service.translate.raw import Settings, settings_of
 from service.translate.search import Reply, Searches, Task, all_of
 from service.translate.texts import translate_text
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
@@ -64,34 +65,34 @@ class Door(Protocol):
 
 
 class Admitted:
-    """The door of a request that holds a permit: what is refused ends it."""
+    """The door of a request that holds a reservation: what is refused ends it."""
 
     tries = 1
 
-    def __init__(self, permit: Permit) -> None:
-        self._permit = permit
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
 
     def take_characters(self, count: int) -> None:
-        """Count the texts' characters in; raises as `Permit.take_characters`."""
-        self._permit.take_characters(count)
+        """Count the texts' characters in; raises as `Reservation.take_characters`."""
+        self._reservation.take_characters(count)
 
     def refuse_early(self, model: ServedModel, call: Call) -> None:
         """Raise Overloaded if no text can be taken."""
-        model.refuse_early(call, self._permit)
+        model.refuse_early(call, self._reservation)
 
     async def load(self, model: ServedModel, call: Call) -> None:
         """As `ServedModel.load`."""
-        await model.load(call, self._permit)
+        await model.load(call, self._reservation)
 
     async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
         """As `ServedModel.run`."""
-        return await model.run(work, call, self._permit)
+        return await model.run(work, call, self._reservation)
 
     @contextmanager
     def part(self) -> Iterator[Self]:
         """Give the door for a part of the request."""
-        with self._permit.part() as permit:
-            yield type(self)(permit)
+        with self._reservation.part() as reservation:
+            yield type(self)(reservation)
 
 
 class _Runs:
@@ -156,7 +157,7 @@ class Translator:
         self,
         catalogue: Catalogue,
         admission: Admission,
-        account: Account,
+        usage_meter: UsageMeter,
         limits: LimitsConfig,
         executor: Executor,
         glossaries: Glossaries | None = None,
@@ -168,7 +169,7 @@ class Translator:
             glossaries: that requests may name; None: there are none.
         """
         self.admission = admission
-        self.account = account
+        self.usage_meter = usage_meter
         self.catalogue = catalogue
         self.limits = limits
         self.executor = executor
@@ -203,9 +204,9 @@ class Translator:
         call.priority = call.caller.allowed(request.priority)
         with self.admission.admit(
             call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
-        ) as permit:
+        ) as reservation:
             try:
-                yield Admitted(permit)
+                yield Admitted(reservation)
             except Overloaded as error:
                 if error.wait is not None and len(self._waits) < MOST_WAITS:
                     self._waits[call.caller.identity] = error.wait
@@ -230,7 +231,7 @@ class Translator:
 
     async def _translate(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
         model, params = self.resolve(request, call)
-        with model.lease:
+        with model.in_use:
             if not model.is_loaded:
                 await door.load(model, call)
                 params = self._params(request, model)  # its tokenizer may have been missing
@@ -252,7 +253,7 @@ class Translator:
             model_version=model.info.version,
             beam_size=runs.beam_size or params.beam_size,
         )
-        self.account.translated(request, result, call)
+        self.usage_meter.translated(request, result, call)
         return result
 
     @cached_property

@@ -39,8 +39,8 @@ class Usage:
         self.row_steps += other.row_steps
 
 
-class Account:
-    """The account of one process, which may write that of others too; is told the time."""
+class UsageMeter:
+    """The usage that one process has seen, which may write that of others too; is told the time."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""A dispatcher with real engine processes: how they start and end, and what it costs when one crashes or hangs."""
+"""A pool with real engine processes: how they start and end, and what it costs when one crashes or hangs."""
 
 import asyncio
 import os
@@ -15,13 +15,13 @@ from model.config import EOS_ID
 from service.engine.wire import EngineSpec, to_frame
 from service.engine.worker import command_line, environment
 from service.errors import InternalError, Unavailable
-from service.scheduler.pool import Dispatcher
+from service.scheduler.pool import EnginePool
 from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
 from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 
 
-def pids(dispatcher: Dispatcher) -> list[int]:
-    return [engine.pid for engine in dispatcher.snapshots(0.0) if engine.pid is not None]
+def pids(pool: EnginePool) -> list[int]:
+    return [engine.pid for engine in pool.snapshots(0.0) if engine.pid is not None]
 
 
 @pytest.mark.parametrize(
@@ -29,32 +29,32 @@ def pids(dispatcher: Dispatcher) -> list[int]:
     [(CRASH_TOKEN, "exit status 7", ""), (BROKEN_TOKEN, "exit status 1", "RuntimeError: broken decoder")],
 )
 async def test_engine_that_crashes_says_how_and_is_replaced(capfd, token, end, said):
-    async with running() as dispatcher:
+    async with running() as pool:
         with pytest.raises(Unavailable, match=end):
-            await dispatcher.submit((token, EOS_ID), PARAMS)
-        assert not dispatcher.is_ready
+            await pool.submit((token, EOS_ID), PARAMS)
+        assert not pool.is_ready
 
-        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
     assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["stopped", "endless operation"])
 async def test_engine_that_stops_answering_is_killed_and_replaced(how):
-    async with running(config=replace(CONFIG, heartbeat_timeout_s=2.0)) as dispatcher:
-        (pid,) = pids(dispatcher)
+    async with running(config=replace(CONFIG, heartbeat_timeout_s=2.0)) as pool:
+        (pid,) = pids(pool)
         if how == "stopped":
             os.kill(pid, signal.SIGSTOP)
 
         with pytest.raises(Unavailable, match="stopped answering"):
-            await dispatcher.submit((STUCK_TOKEN, EOS_ID), PARAMS)
+            await pool.submit((STUCK_TOKEN, EOS_ID), PARAMS)
 
-        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
 
 
 async def test_busy_engine_gives_signs_of_life_between_its_steps():
     counts = Counts()
-    async with running(observer=counts) as dispatcher:
-        await dispatcher.submit(SLOW, LONG)  # a good second
+    async with running(observer=counts) as pool:
+        await pool.submit(SLOW, LONG)  # a good second
 
         assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
 
@@ -63,12 +63,12 @@ async def test_busy_engine_gives_signs_of_life_between_its_steps():
 async def test_engine_ends_with_the_process_that_started_it():
     program = (
         "import asyncio, sys\n"
-        "from service.scheduler.pool import Dispatcher\n"
+        "from service.scheduler.pool import EnginePool\n"
         "from tests.fakes.dispatchers import CONFIG, SPEC\n"
         "async def main():\n"
-        "    dispatcher = Dispatcher(SPEC, CONFIG)\n"
-        "    await dispatcher.start()\n"
-        "    print(dispatcher.snapshots(0.0)[0].pid, flush=True)\n"
+        "    pool = EnginePool(SPEC, CONFIG)\n"
+        "    await pool.start()\n"
+        "    print(pool.snapshots(0.0)[0].pid, flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
@@ -89,13 +89,13 @@ async def test_engine_ends_with_the_process_that_started_it():
 
 
 async def test_engine_leaves_signals_to_the_core():
-    async with running() as dispatcher:
-        (pid,) = pids(dispatcher)
+    async with running() as pool:
+        (pid,) = pids(pool)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
 
-        assert (await dispatcher.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
-        assert pids(dispatcher) == [pid]
+        assert (await pool.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
+        assert pids(pool) == [pid]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_engine_leaves_signals_to_the_core():
 )
 async def test_engine_that_cannot_start_says_why(changes, limits, message):
     with pytest.raises(InternalError, match=message):
-        await Dispatcher(replace(SPEC, **changes), replace(CONFIG, **limits)).start()
+        await EnginePool(replace(SPEC, **changes), replace(CONFIG, **limits)).start()
 
 
 @pytest.mark.parametrize("factory", ["tests.fakes.fake_runner:create", "no.such:module"], ids=["ready", "not started"])

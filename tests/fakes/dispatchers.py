@@ -27,7 +27,7 @@ from service.engine.wire import (
 )
 from service.processes.process import Program, SupervisorConfig
 from service.scheduler.engine_handle import EngineObserver
-from service.scheduler.pool import DispatchConfig, Dispatcher
+from service.scheduler.pool import EnginePool, PoolConfig
 from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
 
@@ -71,7 +71,7 @@ SPEC = EngineSpec(
     heartbeat_interval_s=0.02,
     runner_factory="tests.fakes.fake_runner:create",
 )
-CONFIG = DispatchConfig(lookahead_jobs=1, restart_backoff_s=0.01, start_timeout_s=60.0)
+CONFIG = PoolConfig(lookahead_jobs=1, restart_backoff_s=0.01, start_timeout_s=60.0)
 PARAMS = SearchParams(beam_size=2, max_target_tokens=12)
 LONG = PARAMS._replace(max_target_tokens=500)
 NORMAL = (5, 6, EOS_ID)
@@ -109,15 +109,15 @@ class Counts:
 
 @asynccontextmanager
 async def running(
-    spec: EngineSpec = SPEC, config: DispatchConfig = CONFIG, observer: Counts | None = None
-) -> AsyncIterator[Dispatcher]:
+    spec: EngineSpec = SPEC, config: PoolConfig = CONFIG, observer: Counts | None = None
+) -> AsyncIterator[EnginePool]:
     """One whose engines are up, closed at the end."""
-    dispatcher = Dispatcher(spec, config, observer=observer)
-    await dispatcher.start()
+    pool = EnginePool(spec, config, observer=observer)
+    await pool.start()
     try:
-        yield dispatcher
+        yield pool
     finally:
-        await dispatcher.close()
+        await pool.close()
 
 
 def expected(source: tuple[int, ...], params: SearchParams = PARAMS) -> JobResult:
@@ -146,7 +146,7 @@ class HandSteppedEngine:
         self.retry_in_s: float | None = None
         self.fault = ""
         self.pid = 1
-        self.is_condemned = False
+        self.is_unhealthy = False
         self._spec = spec
         self._loop: EngineLoop | None = None
         self._without_answer: set[int] = set()
@@ -168,7 +168,7 @@ class HandSteppedEngine:
     async def stop(self) -> None:
         self._loop, self.is_started = None, False
 
-    def condemn(self, fault: str) -> None:
+    def mark_unhealthy(self, fault: str) -> None:
         self.fault = fault
 
     def send(self, commands: Sequence[Command]) -> None:
@@ -211,10 +211,10 @@ class HandSteppedEngine:
             self.on_change()
 
 
-def make_dispatcher(
-    spec: EngineSpec, config: DispatchConfig, observer: EngineObserver | None = None
-) -> tuple[Dispatcher, list[HandSteppedEngine]]:
-    """A dispatcher that is not started, and its engines."""
+def make_pool(
+    spec: EngineSpec, config: PoolConfig, observer: EngineObserver | None = None
+) -> tuple[EnginePool, list[HandSteppedEngine]]:
+    """A pool that is not started, and its engines."""
     engines: list[HandSteppedEngine] = []
 
     def make(program: Program, config: SupervisorConfig, **events: Callable[..., None]) -> HandSteppedEngine:
@@ -222,20 +222,20 @@ def make_dispatcher(
         return engines[-1]
 
     with mock.patch("service.scheduler.engine_handle.Supervisor", make):
-        return Dispatcher(spec, config, observer=observer), engines
+        return EnginePool(spec, config, observer=observer), engines
 
 
 @asynccontextmanager
 async def hand_stepped(
-    spec: EngineSpec, config: DispatchConfig, observer: EngineObserver | None = None
-) -> AsyncIterator[tuple[Dispatcher, list[HandSteppedEngine]]]:
-    """A dispatcher whose engines are up, closed at the end."""
-    dispatcher, engines = make_dispatcher(spec, config, observer)
-    await dispatcher.start()
+    spec: EngineSpec, config: PoolConfig, observer: EngineObserver | None = None
+) -> AsyncIterator[tuple[EnginePool, list[HandSteppedEngine]]]:
+    """A pool whose engines are up, closed at the end."""
+    pool, engines = make_pool(spec, config, observer)
+    await pool.start()
     try:
-        yield dispatcher, engines
+        yield pool, engines
     finally:
-        await dispatcher.close()
+        await pool.close()
         await settle()
 
 

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from service.api.auth import Authenticator
-from service.api.calls import CallBook
+from service.api.calls import CallLifecycle
 from service.api.grpc.calls import CallHandlers, Malformed, Refuse
 from service.call import Call
 from service.telemetry.metrics import Metrics
@@ -40,7 +40,7 @@ class Harness:
             ONE: grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
             MANY: grpc.stream_stream_rpc_method_handler(self._many, request_deserializer=self._parse),
         }
-        self.book = CallBook(self.metrics, authenticator=authenticator, observers=self.observers)
+        self.book = CallLifecycle(self.metrics, authenticator=authenticator, observers=self.observers)
         self.handlers = CallHandlers(
             methods,
             self.book,

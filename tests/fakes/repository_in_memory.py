@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from service.models.catalogue import Lease
+from service.models.catalogue import UseCount
 from service.models.loaded import HostState
 from service.models.registry import ModelChange, Registry, Result
 from service.models.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order
@@ -20,7 +20,7 @@ GAUGES = ("queued_jobs", "queued_tokens", "queued_work_s", "running_jobs", "live
 
 
 def idle_engines(load: int = 0) -> Any:
-    """A dispatcher that takes work and has this much of everything that is measured of it."""
+    """A pool that takes work and has this much of everything that is measured of it."""
     return SimpleNamespace(**dict.fromkeys(GAUGES, load), is_ready=True)
 
 
@@ -38,8 +38,8 @@ class FakeHost:
     is_closed: bool = False
     is_loaded: bool = True
     close_error: Exception | None = None
-    lease: Lease = field(default_factory=Lease)
-    dispatcher: Any = field(default_factory=idle_engines)
+    in_use: UseCount = field(default_factory=UseCount)
+    pool: Any = field(default_factory=idle_engines)
 
     async def start(self) -> None:
         self.has_begun = True
@@ -51,7 +51,7 @@ class FakeHost:
     async def drain(self, within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
-                await self.lease.wait_idle()
+                await self.in_use.wait_idle()
         except TimeoutError:
             return False
         return True
@@ -141,11 +141,11 @@ def change(label: str, result: Result, reason: str = "") -> ModelChange:
     return ModelChange(name=name, version=version, result=result, reason=reason)
 
 
-def registry_of(*infos: ModelInfo, dispatcher: Any = None) -> Registry:
+def registry_of(*infos: ModelInfo, pool: Any = None) -> Registry:
     """A registry in which these models serve, in the order of their names; none of them can translate."""
     registry = Registry(Metrics(), drain_s=5.0)
     for info in infos:
         candidate = BundleCandidate(directory=Path(info.name), name=info.name)
-        host: Any = FakeHost(candidate, info, asyncio.Event(), dispatcher=dispatcher)
+        host: Any = FakeHost(candidate, info, asyncio.Event(), pool=pool)
         registry.publish(host)
     return registry

@@ -20,13 +20,14 @@ from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
-from service.models.catalogue import Catalogue, Lease, OnRoom, Work, WorkDone
-from service.models.info import TextCodec, describe, search_params
+from service.models.catalogue import Catalogue, OnRoom, UseCount, Work, WorkDone
+from service.models.info import TextCodec, describe
+from service.models.options import search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
-from service.scheduler.admission import Admission, Permit
+from service.scheduler.admission import Admission, Reservation
 from service.telemetry.metrics import Metrics
 from service.translate.translator import Translator
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 
 LANGUAGES = ("en-de", "de-en")
 LOG_PROB = -0.25  # of every token
@@ -120,7 +121,7 @@ class ScriptedModel:
     info: ModelInfo
     tokenizer: Tokenizer
     default_params: SearchParams
-    lease: Lease = field(default_factory=Lease)
+    in_use: UseCount = field(default_factory=UseCount)
     is_loaded: bool = True
 
     @classmethod
@@ -134,13 +135,13 @@ class ScriptedModel:
             self.tokenizer, max_characters=LIMITS.max_characters, max_source_tokens=self.info.max_source_tokens
         )
 
-    async def load(self, call: Call, permit: Permit) -> None:
+    async def load(self, call: Call, reservation: Reservation) -> None:
         raise AssertionError("it is loaded")
 
-    def refuse_early(self, call: Call, permit: Permit) -> None:
+    def refuse_early(self, call: Call, reservation: Reservation) -> None:
         pass
 
-    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
         await asyncio.sleep(0)
         if work.scored:
             pairs = zip(work.sources, work.scored, strict=True)
@@ -183,7 +184,7 @@ class ScriptedPipeline:
         catalogue = Catalogue()
         catalogue.replace(self.models)
         self._executor = ThreadPoolExecutor(1)
-        self._translator = Translator(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, self._executor)
+        self._translator = Translator(catalogue, Admission(LIMITS), UsageMeter(Metrics()), LIMITS, self._executor)
 
     def translate(self, request: TranslationRequest) -> Sequence[Translation]:
         """Return one translation for each text."""

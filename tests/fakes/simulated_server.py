@@ -19,7 +19,7 @@ from service.engine.scheduler import Scheduler
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SchedulerConfig, SearchParams, StepStats
 from service.errors import Overloaded
 from service.records import Priority
-from service.scheduler.admission import Admission, Permit
+from service.scheduler.admission import Admission, Reservation
 from service.scheduler.fair_queue import Entry
 from service.scheduler.job_queue import EngineLoad, JobQueue
 
@@ -39,7 +39,7 @@ class Request:
     priority: Priority = Priority.INTERACTIVE
     params: SearchParams | None = None  # the server's
     heard_at: float = 0.0  # when the core came to it
-    permit: Permit | None = None
+    reservation: Reservation | None = None
     steps_left: int = 0
     decode_s: float = 0.0
     done_at: float | None = None  # answered in time
@@ -156,15 +156,15 @@ class SimulatedServer:
         now, params, deadline = request.heard_at, request.params or self.params, request.deadline
         caller, priority = request.caller, request.priority
         try:
-            request.permit = self.admission.admit(1, now=now, deadline=deadline, caller=caller)
-            request.permit.take_tokens(request.source_tokens)
+            request.reservation = self.admission.admit(1, now=now, deadline=deadline, caller=caller)
+            request.reservation.take_tokens(request.source_tokens)
             sources = [request.source_tokens]
             forecast = self.queue.forecast(sources, params, caller=caller, priority=priority, loads=[self.load])
-            request.permit.check(*forecast, now=now, deadline=deadline)
+            request.reservation.check(*forecast, now=now, deadline=deadline)
         except Overloaded as error:
             request.refused = error.reason
-            if request.permit is not None:
-                request.permit.release()
+            if request.reservation is not None:
+                request.reservation.release()
             return
         job = Job(
             id=next(self.ids),
@@ -226,9 +226,9 @@ class SimulatedServer:
         self._end(job)
 
     def _end(self, job: Job) -> None:
-        permit = self.requests.pop(job.id).permit
-        assert permit is not None
-        permit.release()
+        reservation = self.requests.pop(job.id).reservation
+        assert reservation is not None
+        reservation.release()
 
 
 def percentile(values: Iterable[float], share: float) -> float:

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
-from service.api.calls import CallBook, SchedulerClient
+from service.api.calls import CallLifecycle, SchedulerClient
 from service.api.grpc import dragoman
 from service.api.grpc.calls import CallHandlers
 from service.api.grpc.dragoman import TRANSLATE_STREAM, StreamServicer, TranslationServicer
@@ -20,16 +20,16 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
-from service.models.catalogue import Catalogue, Lease, OnRoom, ServedModel, Work, WorkDone
+from service.models.catalogue import Catalogue, OnRoom, ServedModel, UseCount, Work, WorkDone
 from service.models.info import TextCodec
 from service.records import ModelInfo
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from service.translate.routing import Router
 from service.translate.translator import Translator
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 from tests.fakes.calls import Calls
-from tests.fakes.manual_dispatcher import CharacterTokenizer
+from tests.fakes.manual_pool import CharacterTokenizer
 from tests.fakes.model_info import model_info
 
 INFO = model_info("loud")
@@ -63,7 +63,7 @@ class OneModel:
 
     def __init__(self) -> None:
         self.info: ModelInfo | None = INFO
-        self.lease = Lease()
+        self.in_use = UseCount()
         self._tokenizer = WholeTexts()
         self.codec = TextCodec(self._tokenizer, max_characters=LIMITS.max_characters, max_source_tokens=200_000)
         self.errors: dict[str, list[DragomanError]] = {}  # by text, in the order of its tries
@@ -79,10 +79,10 @@ class OneModel:
             raise NotFound("there is no model; loaded: ")
         return cast("ServedModel", copy(self))  # what is replaced later leaves this version as it is
 
-    def refuse_early(self, call: Call, permit: Permit) -> None:
+    def refuse_early(self, call: Call, reservation: Reservation) -> None:
         pass
 
-    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
         text = self._tokenizer.decode(work.sources[0][:-1])
         call.phase = "decode"
         is_refused = any(
@@ -105,7 +105,7 @@ class OneModel:
 def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[SchedulerClient, Router]:
     """Return the client that counts what is let in, and the way to the model."""
     scheduler, executor = SchedulerClient(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
-    translator = Translator(scheduler.catalogue, scheduler.admission, Account(metrics), limits, executor)
+    translator = Translator(scheduler.catalogue, scheduler.admission, UsageMeter(metrics), limits, executor)
     return scheduler, Router(translator, executor)
 
 
@@ -119,7 +119,7 @@ class Harness:
         self.servicer = StreamServicer(self.router, self.scheduler, self.metrics)
         handlers = CallHandlers(
             dragoman.handlers(TranslationServicer(self.router), self.servicer),
-            CallBook(self.metrics, observers=[self.ended.append]),
+            CallLifecycle(self.metrics, observers=[self.ended.append]),
             max_request_seconds=60.0,
             max_watches=limits.max_watches,
             own_limits={TRANSLATE_STREAM: limits.max_stream_seconds},

@@ -112,7 +112,7 @@ def encode_status(
 
 
 def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
-    info, dispatcher = host.info, host.dispatcher
+    info, pool = host.info, host.pool
     return pb.ModelStatus(
         name=info.name,
         version=info.version,
@@ -122,9 +122,9 @@ def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
         target_language=info.target_language,
         precision=info.precision,
         device=info.device,
-        queued_jobs=dispatcher.queued_jobs,
-        queued_tokens=dispatcher.queued_tokens,
-        engines=[pb.EngineStatus(**asdict(engine)) for engine in dispatcher.snapshots(now)],
+        queued_jobs=pool.queued_jobs,
+        queued_tokens=pool.queued_tokens,
+        engines=[pb.EngineStatus(**asdict(engine)) for engine in pool.snapshots(now)],
     )
 
 

@@ -21,7 +21,7 @@ import grpc.aio
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallBook
+from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.grpc.status import Metadata, WireStatus, to_wire
 from service.call import Call, Caller, Identity
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
@@ -188,7 +188,7 @@ class CallHandlers(grpc.GenericRpcHandler):
     def __init__(
         self,
         methods: Mapping[str, Handler],
-        book: CallBook,
+        book: CallLifecycle,
         *,
         max_request_seconds: float,
         max_watches: int,

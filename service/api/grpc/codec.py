@@ -6,7 +6,7 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import cast
+from typing import Any, cast
 
 from model.languages import Language
 from protos import translation_pb2 as pb
@@ -338,28 +338,12 @@ def _encode_options(options: TranslateOptions) -> pb.TranslateOptions | None:
 
 def _decode_options(message: pb.TranslateOptions) -> TranslateOptions:
     """Return the record of these options; what the message does not have is None."""
-    has = message.HasField
-    return TranslateOptions(
-        beam_size=message.beam_size if has("beam_size") else None,
-        num_hypotheses=message.num_hypotheses if has("num_hypotheses") else None,
-        length_penalty=message.length_penalty if has("length_penalty") else None,
-        patience=message.patience if has("patience") else None,
-        max_target_tokens=message.max_target_tokens if has("max_target_tokens") else None,
-        use_shortlist=message.use_shortlist if has("use_shortlist") else None,
-        allow_smaller_beam=message.allow_smaller_beam if has("allow_smaller_beam") else None,
-        stop_repetition=message.stop_repetition if has("stop_repetition") else None,
-        segmentation=_SEGMENTATIONS_OF.get(message.segmentation),
-        repetition_penalty=message.repetition_penalty if has("repetition_penalty") else None,
-        no_repeat_ngram_size=message.no_repeat_ngram_size if has("no_repeat_ngram_size") else None,
-        min_target_tokens=message.min_target_tokens if has("min_target_tokens") else None,
-        suppressed_phrases=tuple(message.suppressed_phrases),
-        sampling_top_k=message.sampling_top_k if has("sampling_top_k") else None,
-        sampling_top_p=message.sampling_top_p if has("sampling_top_p") else None,
-        sampling_temperature=message.sampling_temperature if has("sampling_temperature") else None,
-        sampling_seed=message.sampling_seed if has("sampling_seed") else None,
-        return_alternatives=message.return_alternatives if has("return_alternatives") else None,
-        use_cache=message.use_cache if has("use_cache") else None,
-    )
+    given: dict[str, Any] = {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
+    given["segmentation"] = _SEGMENTATIONS_OF.get(message.segmentation)
+    return TranslateOptions(**given, suppressed_phrases=tuple(message.suppressed_phrases))
+
+
+_OPTIONAL = tuple(name for name, field in pb.TranslateOptions.DESCRIPTOR.fields_by_name.items() if field.has_presence)
 
 
 # With upb, setting the fields of a message that is part of another costs half of making it and copying it there.

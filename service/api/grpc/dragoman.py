@@ -19,7 +19,7 @@ from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
 from service.models.info import languages_of
 from service.records import TranslationResult
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 from service.scheduler.waiting_lines import WaitingLines
 from service.telemetry.metrics import Metrics
 from service.translate.routing import Router
@@ -74,9 +74,9 @@ class StreamServicer:
 
     async def translate_stream(self, requests: Requests, call: Call) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the translations as they finish; the contract has the statuses."""
-        permit = await self._scheduler.open_stream(call.caller)
+        reservation = await self._scheduler.open_stream(call.caller)
         call.phase = "stream"
-        session = _Session(self._router, self._scheduler.lines, self._metrics, requests, call, permit)
+        session = _Session(self._router, self._scheduler.lines, self._metrics, requests, call, reservation)
         self._sessions.add(session)
         call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
         try:
@@ -103,14 +103,14 @@ class _Session:
         metrics: Metrics,
         requests: Requests,
         call: Call,
-        permit: Permit,
+        reservation: Reservation,
     ) -> None:
-        self._texts = StreamTranslator(router, lines, call, permit)
+        self._texts = StreamTranslator(router, lines, call, reservation)
         limits = router.translator.limits
         translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
         self.stream = StreamBuffer(translate, max_texts=limits.max_stream_texts)
         self._max_texts = max(limits.max_texts, ALWAYS_TEXTS)
-        self._permit = permit
+        self._reservation = reservation
         self._reader = asyncio.create_task(self._read(requests))
         remaining_s = call.deadline - time.monotonic()
         self._timer = asyncio.get_running_loop().call_later(max(0.0, remaining_s), self._expire)
@@ -124,7 +124,7 @@ class _Session:
         """Stop everything that still runs, and then give the place back."""
         self._timer.cancel()
         self._reader.cancel()
-        self.stream.cancel(self._permit.release)
+        self.stream.cancel(self._reservation.release)
 
     def _expire(self) -> None:
         """End the stream here; the call itself cannot end while its client does not read what is on the way to it."""

@@ -17,7 +17,7 @@ from service.telemetry.logs import describe_error, get_logger
 MAX_BODY_BYTES = 64 << 10  # of a request for a page, which needs none
 MAX_BLOCKED_S = 0.0005  # the longest that writing a page keeps the event loop from the calls
 # A page that more readers than this have shared is also given to readers who come soon after it was begun.  Without
-# this, a crowd of scrapers keeps the core writing pages while calls wait.
+# this, a crowd of scrapers keeps the scheduler process writing pages while calls wait.
 CROWD = 4
 SHARED_FOR_S = 0.25
 

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from service.api.auth import AUTHORIZATION, KEY_HEADERS
-from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallBook
+from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.http.fields import Fields, read_fields
 from service.call import Call, Caller
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unavailable
@@ -98,7 +98,7 @@ class HttpCalls:
 
     def __init__(
         self,
-        book: CallBook,
+        book: CallLifecycle,
         *,
         max_request_seconds: float,
         max_body_bytes: int,
@@ -174,7 +174,7 @@ class HttpCalls:
             self._book.end(own)
 
     async def answer(self, endpoint: "_Endpoint", request: Request, send: Send) -> None:
-        """Answer a request, and account for its call."""
+        """Answer a request, and usage_meter for its call."""
         metadata = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
         limit_s = self._max_file_seconds if endpoint.takes_files else self._max_request_seconds
         call = self._book.begin(endpoint.method, peer_of(request), metadata, limit_s=limit_s)

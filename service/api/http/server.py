@@ -1,6 +1,6 @@
 """An HTTP/1.1 server in the event loop of its caller: uvicorn's protocol, with limits on what a peer may cost.
 
-Knows no route.  The main loop, the signal handlers and the logs of `uvicorn.Server` are not used: the core has
+Knows no route.  The main loop, the signal handlers and the logs of `uvicorn.Server` are not used: the process has
 its own.  There is no TLS; put a proxy in front where that is wanted.
 """
 

@@ -24,18 +24,18 @@ from service.call import Call
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ModelsConfig, ServerConfig
 from service.engine.worker import create_runner
 from service.errors import FailedPrecondition, Overloaded, Unavailable
-from service.models import cache as residents
+from service.models import cache as model_cache
 from service.models.loaded import HostState, ModelHost
 from service.records import TranslationRequest
 from service.scheduler.admission import Admission
 from service.server.model_hosting import ModelParts
 from service.translate.translator import Translator
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 from tests.fakes.calls import eventually
 
 BUNDLE = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
 ENGINE_MB, LIMIT_MB = 50, 167  # 90 % of which are three engines
-MEASURE = residents.memory_of
+MEASURE = model_cache.memory_of
 NAMES = ("m01", "m02", "m03", "m04", "m05")
 
 
@@ -53,11 +53,11 @@ class Server:
             lifecycle=LifecycleConfig(engine_silence_s=600.0),  # engines that a test stops are not replaced
         )
         self.parts = ModelParts(config)
-        self.residents, self.registry = self.parts.residents, self.parts.registry
+        self.model_cache, self.registry = self.parts.model_cache, self.parts.registry
         self.admission = Admission(limits)
         executor = ThreadPoolExecutor(1)
-        account = Account(self.parts.metrics)
-        self.translator = Translator(self.registry.catalogue, self.admission, account, limits, executor)
+        usage_meter = UsageMeter(self.parts.metrics)
+        self.translator = Translator(self.registry.catalogue, self.admission, usage_meter, limits, executor)
 
     async def translate(self, model: str, *, within_s: float = 60.0) -> str:
         now = time.monotonic()
@@ -83,7 +83,7 @@ class Server:
         return [host.info.name for host in self.registry.models if host.is_loaded]
 
     def pids(self, name: str) -> list[int]:
-        return [engine.pid for engine in self.host(name).dispatcher.snapshots(0.0) if engine.pid]
+        return [engine.pid for engine in self.host(name).pool.snapshots(0.0) if engine.pid]
 
     @property
     def num_loads(self) -> int:
@@ -103,8 +103,8 @@ def memory_of(pids: Iterable[int]) -> int:
 
 @pytest.fixture(autouse=True)
 def made_up_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residents, "memory_of", memory_of)
-    monkeypatch.setattr(residents, "available_threads", lambda: 8)
+    monkeypatch.setattr(model_cache, "memory_of", memory_of)
+    monkeypatch.setattr(model_cache, "available_threads", lambda: 8)
 
 
 @asynccontextmanager
@@ -130,7 +130,7 @@ async def in_flight(server: Server, name: str) -> AsyncIterator["asyncio.Task[st
     os.kill(pid, signal.SIGSTOP)
     try:
         call = asyncio.create_task(server.translate(name))
-        await eventually(lambda: server.host(name).dispatcher.running_jobs > 0)
+        await eventually(lambda: server.host(name).pool.running_jobs > 0)
         yield call
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -173,7 +173,7 @@ async def test_ceiling_holds_and_every_call_is_answered_when_all_models_are_call
         highest = max(highest, memory_of(pids))
         return memory_of(pids)
 
-    monkeypatch.setattr(residents, "memory_of", watched)
+    monkeypatch.setattr(model_cache, "memory_of", watched)
     async with serving(tmp_path) as server:
         answers = await asyncio.gather(*(server.translate(name) for name in NAMES * 4))
 
@@ -204,7 +204,7 @@ async def test_call_waits_for_a_model_in_use_to_become_idle(tmp_path):
     async with serving(tmp_path, ("m01", "m02"), max_memory_mb=100) as server:
         async with in_flight(server, "m01") as call:
             waiting = asyncio.create_task(server.translate("m02"))
-            await eventually(lambda: server.host("m02").lease.calls > 0)
+            await eventually(lambda: server.host("m02").in_use.calls > 0)
             assert server.loaded == ["m01"]
 
         assert (await call, await waiting, server.loaded) == ("m01", "m02", ["m02"])
@@ -215,7 +215,7 @@ async def test_model_that_cannot_start_fails_its_own_calls_and_is_not_tried_for_
         (tmp_path / "m02" / "1" / "fp32" / "encoder.onnx").write_bytes(b"no graph")
 
         failed = await asyncio.gather(*(server.translate("m02") for _ in range(5)), return_exceptions=True)
-        began = server.host("m02").dispatcher.snapshots(0.0)
+        began = server.host("m02").pool.snapshots(0.0)
         failed.append((await asyncio.gather(server.translate("m02"), return_exceptions=True))[0])
 
         assert [type(error) for error in failed] == [Unavailable] * 6
@@ -226,7 +226,7 @@ async def test_model_that_cannot_start_fails_its_own_calls_and_is_not_tried_for_
 
 async def test_model_that_is_larger_than_the_ceiling_is_refused_and_leaves_the_others_alone(tmp_path):
     async with serving(tmp_path) as server:
-        vars(server.residents)["_engine_bytes"][server.host("m02").sha256_12] = 200 << 20
+        vars(server.model_cache)["_engine_bytes"][server.host("m02").sha256_12] = 200 << 20
 
         with pytest.raises(FailedPrecondition, match="needs about 200 MB beside 0 MB"):
             await server.translate("m02")
@@ -235,7 +235,7 @@ async def test_model_that_is_larger_than_the_ceiling_is_refused_and_leaves_the_o
 
 async def test_call_with_too_little_time_is_told_so_and_the_next_one_finds_the_model(tmp_path):
     async with serving(tmp_path) as server:
-        vars(server.residents)["_load_s"] = 30.0
+        vars(server.model_cache)["_load_s"] = 30.0
 
         with pytest.raises(Overloaded, match="the answer would take about 30 s") as refusal:
             await server.translate("m02", within_s=5.0)
@@ -248,8 +248,8 @@ async def test_call_with_too_little_time_is_told_so_and_the_next_one_finds_the_m
 async def test_model_is_unloaded_when_it_was_not_called_for_long(tmp_path):
     async with serving(tmp_path) as server:
         await server.translate("m02")
-        server.host("m01").lease.used_at -= 500.0
-        await server.residents.look(time.monotonic() + 200.0)
+        server.host("m01").in_use.used_at -= 500.0
+        await server.model_cache.look(time.monotonic() + 200.0)
 
         assert server.loaded == ["m02"]
         assert server.registry.is_ready
@@ -263,11 +263,11 @@ async def test_model_that_is_called_while_another_idle_one_is_unloaded_stays(tmp
         unload = first.unload
 
         async def unload_while_a_call_comes() -> None:
-            second.lease.__enter__()
+            second.in_use.__enter__()
             await unload()
 
         monkeypatch.setattr(first, "unload", unload_while_a_call_comes)
-        await server.residents.look(time.monotonic() + 700.0)
+        await server.model_cache.look(time.monotonic() + 700.0)
 
         assert server.loaded == ["m02"]
 
@@ -275,27 +275,27 @@ async def test_model_that_is_called_while_another_idle_one_is_unloaded_stays(tmp
 async def test_models_that_grow_too_large_are_unloaded_until_the_rest_fits(tmp_path, monkeypatch):
     async with serving(tmp_path) as server:
         await server.translate_in_turn("m01", "m02", "m03")
-        monkeypatch.setattr(residents, "memory_of", lambda pids: 2 * memory_of(pids))
+        monkeypatch.setattr(model_cache, "memory_of", lambda pids: 2 * memory_of(pids))
 
-        await server.residents.look(time.monotonic())
+        await server.model_cache.look(time.monotonic())
 
         assert server.loaded == ["m03"]
 
 
 async def test_model_whose_jobs_wait_gets_one_more_engine_and_gives_it_back(tmp_path):
     async with serving(tmp_path) as server:
-        dispatcher = server.host("m02").dispatcher
+        pool = server.host("m02").pool
         async with in_flight(server, "m02") as first:
             calls = [asyncio.create_task(server.translate("m02")) for _ in range(30)]
-            await eventually(lambda: dispatcher.queued_jobs > 0)
+            await eventually(lambda: pool.queued_jobs > 0)
             now = time.monotonic()
-            await server.residents.look(now)
-            await server.residents.look(now + 1.0)
-            await eventually(lambda: dispatcher.engines == 2)
+            await server.model_cache.look(now)
+            await server.model_cache.look(now + 1.0)
+            await eventually(lambda: pool.engines == 2)
         await asyncio.gather(first, *calls)
-        await server.residents.look(time.monotonic() + 30.0)
+        await server.model_cache.look(time.monotonic() + 30.0)
 
-        assert dispatcher.engines == 1
+        assert pool.engines == 1
         assert await server.translate("m02") == "m02"
 
 
@@ -315,7 +315,7 @@ async def test_call_whose_deadline_passes_while_its_model_is_loaded_leaves_it_to
         async with in_flight(server, "m01"):
             late = asyncio.create_task(server.translate("m02"))
             patient = asyncio.create_task(server.translate("m02"))
-            await eventually(lambda: server.host("m02").lease.calls == 2)
+            await eventually(lambda: server.host("m02").in_use.calls == 2)
             late.cancel()
             await asyncio.gather(late, return_exceptions=True)
 
@@ -325,10 +325,10 @@ async def test_call_whose_deadline_passes_while_its_model_is_loaded_leaves_it_to
 async def test_load_that_is_cancelled_before_its_first_step_leaves_no_place_taken(tmp_path):
     async with serving(tmp_path) as server:
         host, now = server.host("m02"), time.monotonic()
-        call, permit = Call(method="", started=now, deadline=now + 60.0), server.admission.admit(1, now=now)
-        load = asyncio.create_task(server.residents.load_for(host, call, permit))
+        call, reservation = Call(method="", started=now, deadline=now + 60.0), server.admission.admit(1, now=now)
+        load = asyncio.create_task(server.model_cache.load_for(host, call, reservation))
         await asyncio.sleep(0)  # the load is wanted, and has not begun
-        await server.residents.forget(host)
+        await server.model_cache.forget(host)
         with pytest.raises(Unavailable):
             await load
 

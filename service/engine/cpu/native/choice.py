@@ -1,4 +1,4 @@
-"""What computes a model on this machine's CPU.  Imports no NumPy: the core asks, too."""
+"""What computes a model on this machine's CPU.  Imports no NumPy: the scheduler process asks, too."""
 
 from typing import NamedTuple
 

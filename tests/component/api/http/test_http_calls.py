@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from service.addresses import Address
 from service.api.api_keys import digest_of, generate_key, watch_keys
 from service.api.auth import Authenticator, TrustedProxies
-from service.api.calls import CallBook
+from service.api.calls import CallLifecycle
 from service.api.http.app import create_app
 from service.api.http.calls import LARGE_FILES, Dialect, HttpCalls, HttpRequest
 from service.api.http.fields import File, checked
@@ -52,7 +52,7 @@ class Harness:
         self.ended: list[Call] = []
         self.asked: list[HttpRequest] = []
         self.behaviour: Any = self.say
-        self.book = CallBook(self.metrics, authenticator=authenticator, observers=[self.ended.append])
+        self.book = CallLifecycle(self.metrics, authenticator=authenticator, observers=[self.ended.append])
         self.calls = HttpCalls(
             self.book,
             max_request_seconds=limit_s,

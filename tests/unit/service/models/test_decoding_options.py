@@ -8,7 +8,8 @@ import pytest
 from model.config import EOS_ID
 from service.engine.wire import SearchParams
 from service.errors import InvalidInput
-from service.models.info import TextCodec, search_params
+from service.models.info import TextCodec
+from service.models.options import search_params
 from service.records import TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.model_info import model_info
@@ -57,16 +58,16 @@ def test_given_options_are_taken(options):
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        ({"repetition_penalty": 0.9}, "repetition_penalty", "is 0.9, from 1.0 to 10.0 is accepted"),
-        ({"repetition_penalty": float("nan")}, "repetition_penalty", "is nan, from 1.0 to 10.0 is accepted"),
+        ({"repetition_penalty": 0.9}, "repetition_penalty", "is 0.9, from 1 to 10 is accepted"),
+        ({"repetition_penalty": float("nan")}, "repetition_penalty", "is nan, from 1 to 10 is accepted"),
         ({"no_repeat_ngram_size": 33}, "no_repeat_ngram_size", "is 33, from 0 to 32 is accepted"),
         ({"min_target_tokens": 50}, "min_target_tokens", "is 50, from 0 to 49 is accepted"),
         ({"min_target_tokens": 7, "max_target_tokens": 7}, "min_target_tokens", "is 7, from 0 to 6 is accepted"),
         ({"sampling_top_k": 1_001}, "sampling_top_k", "is 1001, from 0 to 1000 is accepted"),
         ({"sampling_top_k": 5}, "sampling_top_k", "is 5, and beam_size is 5: tokens are drawn with beam_size 1"),
         ({**DRAWN, "sampling_top_p": 0.0}, "sampling_top_p", "is 0, and more than 0 is accepted"),
-        ({**DRAWN, "sampling_top_p": 1.5}, "sampling_top_p", "is 1.5, from 0.0 to 1.0 is accepted"),
-        ({**DRAWN, "sampling_temperature": 0.01}, "sampling_temperature", "is 0.01, from 0.05 to 5.0 is accepted"),
+        ({**DRAWN, "sampling_top_p": 1.5}, "sampling_top_p", "is 1.5, from 0 to 1 is accepted"),
+        ({**DRAWN, "sampling_temperature": 0.01}, "sampling_temperature", "is 0.01, from 0.05 to 5 is accepted"),
         ({"sampling_seed": 7}, "sampling_seed", "is 7, and nothing is drawn without sampling_top_k, up to 1,000"),
         (
             {**DRAWN, "return_alternatives": True},

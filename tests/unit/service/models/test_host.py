@@ -1,4 +1,4 @@
-"""One version's life, with a dispatcher that has no processes."""
+"""One version's life, with a pool that has no processes."""
 
 import asyncio
 import time
@@ -19,93 +19,93 @@ from service.models.repository import BundleCandidate
 from service.scheduler.admission import Admission
 from tests.fakes.dispatchers import EchoDispatcher
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.manual_dispatcher import ManualDispatcher
+from tests.fakes.manual_pool import ManualPool
 
 
-def host_of(directory: Path, dispatcher: Any, *, self_test: bool = True) -> ModelHost:
+def host_of(directory: Path, pool: Any, *, self_test: bool = True) -> ModelHost:
     bundle, config = Bundle.load(directory), ServerConfig(models=ModelsConfig(self_test=self_test))
-    return ModelHost(BundleCandidate(directory=directory), bundle, describe(bundle), dispatcher, config)
+    return ModelHost(BundleCandidate(directory=directory), bundle, describe(bundle), pool, config)
 
 
 @pytest.fixture
-def dispatcher() -> EchoDispatcher:
+def pool() -> EchoDispatcher:
     return EchoDispatcher()
 
 
-async def test_host_serves_once_its_engines_are_up_and_its_golden_sentences_have_come_out(tmp_path, dispatcher):
+async def test_host_serves_once_its_engines_are_up_and_its_golden_sentences_have_come_out(tmp_path, pool):
     bundle = write_echo_bundle(tmp_path / "b", golden=[("one", "one"), ("two", "two")])
-    host = host_of(bundle, dispatcher)
+    host = host_of(bundle, pool)
     states = [host.state]
 
     await host.start()
 
     states.append(host.state)
-    assert (dispatcher.state, len(dispatcher.asked)) == ("started", 2)
+    assert (pool.state, len(pool.asked)) == ("started", 2)
     assert states == [HostState.UNLOADED, HostState.SERVING]
 
 
-async def test_wrong_golden_sentence_ends_the_start_unless_there_is_no_self_test(tmp_path, dispatcher):
+async def test_wrong_golden_sentence_ends_the_start_unless_there_is_no_self_test(tmp_path, pool):
     bundle = write_echo_bundle(tmp_path / "b", golden=[("one", "eins")])
 
     with pytest.raises(BundleError, match="golden sentences differ"):
-        await host_of(bundle, dispatcher).start()
-    await host_of(bundle, dispatcher, self_test=False).start()
+        await host_of(bundle, pool).start()
+    await host_of(bundle, pool, self_test=False).start()
 
 
-async def test_tokenizer_is_not_opened_here_before_an_engine_has_survived_it(tmp_path, dispatcher):
+async def test_tokenizer_is_not_opened_here_before_an_engine_has_survived_it(tmp_path, pool):
     bundle = write_echo_bundle(tmp_path / "b")
-    host = host_of(bundle, dispatcher)
+    host = host_of(bundle, pool)
     (bundle / "shared.spm").write_bytes(b"crafted")
-    dispatcher.error = InternalError("the engine did not start: killed by SIGSEGV")
+    pool.error = InternalError("the engine did not start: killed by SIGSEGV")
 
     with pytest.raises(InternalError, match="SIGSEGV"):
         await host.start()
 
 
-async def test_host_is_drained_when_its_last_call_has_left_and_ends_its_engines_when_closed(tmp_path, dispatcher):
-    host = host_of(write_echo_bundle(tmp_path / "b"), dispatcher)
+async def test_host_is_drained_when_its_last_call_has_left_and_ends_its_engines_when_closed(tmp_path, pool):
+    host = host_of(write_echo_bundle(tmp_path / "b"), pool)
     await host.start()
-    with host.lease, host.lease:
+    with host.in_use, host.in_use:
         was_in_time = await host.drain(0.01)
         draining = asyncio.create_task(host.drain(5.0))
         await asyncio.sleep(0)
-        assert (host.state, host.lease.calls, draining.done()) == (HostState.DRAINING, 2, False)
+        assert (host.state, host.in_use.calls, draining.done()) == (HostState.DRAINING, 2, False)
 
     assert (was_in_time, await draining) == (False, True)
     await host.close()
-    assert dispatcher.state == "closed"
+    assert pool.state == "closed"
 
 
 class TestWork:
-    async def done(self, work: Work) -> tuple[ManualDispatcher, Call, WorkDone]:
+    async def done(self, work: Work) -> tuple[ManualPool, Call, WorkDone]:
         """What was submitted for a call whose jobs all are answered, and what became of it."""
-        dispatcher, now, admission = ManualDispatcher(), time.monotonic(), Admission(LimitsConfig())
+        pool, now, admission = ManualPool(), time.monotonic(), Admission(LimitsConfig())
         call = Call(method="m", started=now, deadline=now + 600.0)
-        with admission.admit(len(work.sources), now=now, deadline=call.deadline, caller=call.caller) as permit:
-            task = asyncio.create_task(run_work(work, call, permit, cast("Any", dispatcher), LimitsConfig()))
-            await dispatcher.submitted(len(work.sources))
+        with admission.admit(len(work.sources), now=now, deadline=call.deadline, caller=call.caller) as reservation:
+            task = asyncio.create_task(run_work(work, call, reservation, cast("Any", pool), LimitsConfig()))
+            await pool.submitted(len(work.sources))
             for index in range(len(work.sources)):
-                dispatcher.answer(index, "eins")
-            return dispatcher, call, await task
+                pool.answer(index, "eins")
+            return pool, call, await task
 
     @pytest.mark.parametrize("num_texts", [1, 3])
     async def test_each_job_gets_the_prefix_of_its_text(self, num_texts):
         sources = tuple((5,) * (number + 1) for number in range(num_texts))
 
-        dispatcher, _, done = await self.done(Work(sources, SearchParams(), prefixes=((1,), (), (3, 4))[:num_texts]))
+        pool, _, done = await self.done(Work(sources, SearchParams(), prefixes=((1,), (), (3, 4))[:num_texts]))
 
-        assert {job.source_ids: job.prefix_ids for job in dispatcher.jobs} == dict(
+        assert {job.source_ids: job.prefix_ids for job in pool.jobs} == dict(
             zip(sources, ((1,), (), (3, 4)), strict=False)
         )
-        assert {job.scored_ids for job in dispatcher.jobs} == {None}
+        assert {job.scored_ids for job in pool.jobs} == {None}
         assert (len(done.results), done.beam_size) == (num_texts, 4)
 
     async def test_translation_to_score_is_one_step_of_one_row_and_counts_with_its_tokens(self):
         work = Work(((5, 6), (5,)), SearchParams(beam_size=4, num_hypotheses=2), scored=((7, 8, 9), ()))
 
-        dispatcher, _, done = await self.done(work)
+        pool, _, done = await self.done(work)
 
-        assert [(job.source_ids, job.scored_ids) for job in dispatcher.jobs] == [((5, 6), (7, 8, 9)), ((5,), ())]
-        assert {job.params for job in dispatcher.jobs} == {SearchParams(beam_size=1, max_target_tokens=1)}
-        assert dispatcher.forecasts == [(5, 1)]
+        assert [(job.source_ids, job.scored_ids) for job in pool.jobs] == [((5, 6), (7, 8, 9)), ((5,), ())]
+        assert {job.params for job in pool.jobs} == {SearchParams(beam_size=1, max_target_tokens=1)}
+        assert pool.forecasts == [(5, 1)]
         assert done.beam_size == 1

@@ -86,7 +86,7 @@ class TestFind:
 
 def host(name: str, version: str, jobs: int) -> Any:
     candidate = BundleCandidate(directory=Path(name) / version, name=name, version=version, manifest_sha256="s" * 64)
-    made = FakeHost(candidate, model_info(name, version), asyncio.Event(), dispatcher=idle_engines(jobs))
+    made = FakeHost(candidate, model_info(name, version), asyncio.Event(), pool=idle_engines(jobs))
     made.sha256_12, made.state = f"sha{version}", HostState.SERVING
     return made
 
@@ -98,7 +98,7 @@ async def test_gauges_of_a_model_are_of_all_its_versions_together():
     registry.publish(host("b", "1", 100))
     registry.publish(old)
 
-    with old.lease:
+    with old.in_use:
         registry.publish(new)
         page = b"".join(metrics.exposition()).decode()
 

@@ -86,7 +86,7 @@ class TestReload:
         await eventually(lambda: len(models.hosts) == 2)
         assert models.serving() == ["a/1"]
 
-        with models.registry.models[0].lease:
+        with models.registry.models[0].in_use:
             models.gate.set()
             assert await reloading == [change("a/2", Result.LOADED), change("a/1", Result.RETIRED)]
             assert models.serving() == ["a/2"]
@@ -129,7 +129,7 @@ class TestReload:
 
     async def test_there_are_never_three_versions_of_a_model(self):
         models = await loaded("a/1")
-        with models.registry.models[0].lease:
+        with models.registry.models[0].in_use:
             models.content["a/2"] = "1"
             await models.reloader.reload()
             models.content["a/3"] = "1"
@@ -331,7 +331,7 @@ class TestClose:
     async def test_version_that_is_leaving_is_closed_too(self):
         models = await loaded("a/1")
         models.content["a/2"] = "1"
-        with models.registry.models[0].lease:
+        with models.registry.models[0].in_use:
             await models.reloader.reload()
 
             await asyncio.wait_for(models.reloader.close(), 60)  # the call would have ten minutes

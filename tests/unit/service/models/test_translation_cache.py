@@ -21,7 +21,7 @@ from service.models.translation_cache import Key, TranslationCache
 from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
 from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.manual_dispatcher import ManualDispatcher
+from tests.fakes.manual_pool import ManualPool
 
 PARAMS = SearchParams()
 ONE, TWO = (1_000, 2_000, 3), (70_000, 3)
@@ -149,14 +149,14 @@ class Setup:
 
     def __init__(self, directory: Path, limits: LimitsConfig | None = None) -> None:
         bundle = Bundle.load(directory)
-        self.dispatcher, self.cache = ManualDispatcher(), Cache()
+        self.pool, self.cache = ManualPool(), Cache()
         self.admission = Admission(limits or LimitsConfig())
         self.config = ServerConfig(limits=limits or LimitsConfig())
         self.host = ModelHost(
             BundleCandidate(directory=directory),
             bundle,
             describe(bundle),
-            cast("Any", self.dispatcher),
+            cast("Any", self.pool),
             self.config,
             cache=self.cache,
         )
@@ -165,15 +165,15 @@ class Setup:
 
     async def run(self, work: Work, *answers: str, caller: Caller = ANYBODY) -> WorkDone:
         """Run some work, for which the engines are asked for as many sentences as there are answers."""
-        begun, now = len(self.dispatcher.jobs), time.monotonic()
+        begun, now = len(self.pool.jobs), time.monotonic()
         self.call = Call(method="m", caller=caller, started=now, deadline=now + 600.0)
-        with self.admission.admit(1, now=now, caller=caller) as permit:
-            task = asyncio.create_task(self.host.run(work, self.call, permit, self._room))
-            await self.dispatcher.submitted(begun + len(answers))
+        with self.admission.admit(1, now=now, caller=caller) as reservation:
+            task = asyncio.create_task(self.host.run(work, self.call, reservation, self._room))
+            await self.pool.submitted(begun + len(answers))
             for index, answer in enumerate(answers):
-                self.dispatcher.answer(begun + index, answer, queue_s=1.0, decode_s=1.0)
+                self.pool.answer(begun + index, answer, queue_s=1.0, decode_s=1.0)
             done = await task
-        assert len(self.dispatcher.jobs) == begun + len(answers)
+        assert len(self.pool.jobs) == begun + len(answers)
         return done
 
     def _room(self) -> None:
@@ -201,7 +201,7 @@ class TestWork:
         assert [result.num_steps for done in (first, again) for result in done.results] == [1, 0]
         assert (setup.call.target_tokens, setup.call.queue_s, again.beam_size) == (4, 0.0, 4)
         assert setup.num_rooms == 2
-        assert (setup.cache.count("sentences_total", result="hit"), len(setup.dispatcher.forecasts)) == (1.0, 1)
+        assert (setup.cache.count("sentences_total", result="hit"), len(setup.pool.forecasts)) == (1.0, 1)
 
     async def test_only_what_is_missing_is_asked_for_and_each_sentence_once(self, setup):
         await setup.run(Work((ONE,), PARAMS), "eins")
@@ -211,19 +211,19 @@ class TestWork:
 
         assert texts_of(done) == ["zwei", "eins", "drei", "zwei"]
         assert [result.num_steps for result in done.results] == [1, 0, 1, 0]
-        assert setup.dispatcher.forecasts[-1] == (2, 4)
+        assert setup.pool.forecasts[-1] == (2, 4)
         assert setup.call.target_tokens == 16
 
     async def test_all_new_sentences_of_a_call_keep_their_order(self, setup):
         done = await setup.run(Work((TWO, ONE, (5, 6, 7, 3)), PARAMS, prefixes=((), (9,), ())), "drei", "eins", "zwei")
 
         assert texts_of(done) == ["zwei", "eins", "drei"]
-        assert [job.prefix_ids for job in setup.dispatcher.jobs] == [(), (9,), ()]
+        assert [job.prefix_ids for job in setup.pool.jobs] == [(), (9,), ()]
 
     async def test_full_queue_refuses_nothing_that_is_known(self, tmp_path):
         setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(max_queue_seconds=1.0))
         await setup.run(Work((ONE,), PARAMS), "eins")
-        setup.dispatcher.answer_to_forecast = (10.0, 20.0)
+        setup.pool.answer_to_forecast = (10.0, 20.0)
 
         assert texts_of(await setup.run(Work((ONE,), PARAMS))) == ["eins"]
         with pytest.raises(Overloaded):
@@ -241,7 +241,7 @@ class TestWork:
         setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(brownout_seconds=1.0))
         work = Work((ONE,), PARAMS, allow_smaller_beam=True)
         await setup.run(work, "eins")
-        setup.dispatcher.queued_work_s = 1.5
+        setup.pool.queued_work_s = 1.5
 
         done = await setup.run(work, "kleiner")
 
@@ -249,11 +249,11 @@ class TestWork:
 
     async def test_error_is_not_kept(self, setup):
         now = time.monotonic()
-        with setup.admission.admit(1, now=now) as permit:
+        with setup.admission.admit(1, now=now) as reservation:
             call = Call(method="m", started=now, deadline=now + 600.0)
-            task = asyncio.create_task(setup.host.run(Work((ONE, ONE), PARAMS), call, permit))
-            await setup.dispatcher.submitted(1)
-            setup.dispatcher.futures[0].set_exception(InternalError("no numbers"))
+            task = asyncio.create_task(setup.host.run(Work((ONE, ONE), PARAMS), call, reservation))
+            await setup.pool.submitted(1)
+            setup.pool.futures[0].set_exception(InternalError("no numbers"))
             done = await task
 
         assert [type(result) for result in done.results] == [InternalError, InternalError]
@@ -261,7 +261,7 @@ class TestWork:
 
     async def test_model_that_goes_takes_its_answers_along(self, setup):
         await setup.run(Work((ONE,), PARAMS), "eins")
-        setup.dispatcher.close = lambda: asyncio.sleep(0)
+        setup.pool.close = lambda: asyncio.sleep(0)
 
         await setup.host.close()
 

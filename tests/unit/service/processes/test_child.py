@@ -133,7 +133,7 @@ async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_kill
     monkeypatch.setattr("service.processes.process.asyncio.sleep", sleep)
     reports: list[Report] = []
     following = asyncio.create_task(engine.listen(reports.append, 8.0))
-    while not engine.is_condemned:
+    while not engine.is_unhealthy:
         await real_sleep(0)
     channel.connection_lost(None)
 

@@ -20,10 +20,10 @@ class ScriptedProcess:
     pid: int
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
     is_killed: bool = False
-    is_condemned: bool = False
+    is_unhealthy: bool = False
 
-    def condemn(self, fault: str) -> None:
-        self.is_condemned = True
+    def mark_unhealthy(self, fault: str) -> None:
+        self.is_unhealthy = True
 
     async def listen(self, on_record: Callable[[Report], None], silence_limit_s: float) -> None:
         assert silence_limit_s == CONFIG.heartbeat_timeout_s
@@ -116,11 +116,11 @@ async def test_lost_engine_is_replaced_at_once(world):
     assert world.events == ["report of 1", "lost: end of 1", "up: 2", "report of 2"]
 
 
-async def test_condemned_engine_takes_nothing_more_and_is_replaced(world):
+async def test_unhealthy_engine_takes_nothing_more_and_is_replaced(world):
     bad = ScriptedProcess(1)
     await world.start(bad, ScriptedProcess(2))
 
-    bad.condemn("gave nobody finite scores")
+    bad.mark_unhealthy("gave nobody finite scores")
 
     assert world.engine.is_missing
     bad.is_lost.set()

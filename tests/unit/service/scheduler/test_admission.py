@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.call import ANYBODY, Caller
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
-from service.scheduler.admission import Admission, Permit
+from service.scheduler.admission import Admission, Reservation
 
 LIMITS = LimitsConfig(
     max_texts=3,
@@ -28,15 +28,15 @@ def admission() -> Admission:
     return Admission(LIMITS)
 
 
-def admit(admission: Admission, caller: Caller = ANYBODY, tokens: int = 0, characters: int = 0) -> Permit:
-    permit = admission.admit(1, now=0.0, caller=caller)
-    permit.take_characters(characters)
-    permit.take_tokens(tokens)
-    return permit
+def admit(admission: Admission, caller: Caller = ANYBODY, tokens: int = 0, characters: int = 0) -> Reservation:
+    reservation = admission.admit(1, now=0.0, caller=caller)
+    reservation.take_characters(characters)
+    reservation.take_tokens(tokens)
+    return reservation
 
 
 def refusal(admission: Admission, caller: Caller = ANYBODY, tokens: int = 0, characters: int = 0) -> tuple[str, str]:
-    """Reason and message; the permit of one that was let in and refused later comes back."""
+    """Reason and message; the reservation of one that was let in and refused later comes back."""
     with pytest.raises(Overloaded) as error:
         try_to_admit(admission, caller, tokens, characters)
     assert error.value.retry_after_s == LIMITS.retry_after_s
@@ -44,9 +44,9 @@ def refusal(admission: Admission, caller: Caller = ANYBODY, tokens: int = 0, cha
 
 
 def try_to_admit(admission: Admission, caller: Caller, tokens: int, characters: int) -> None:
-    with admission.admit(1, now=0.0, caller=caller) as permit:
-        permit.take_characters(characters)
-        permit.take_tokens(tokens)
+    with admission.admit(1, now=0.0, caller=caller) as reservation:
+        reservation.take_characters(characters)
+        reservation.take_tokens(tokens)
 
 
 def held(admission: Admission) -> tuple[int, int, int, int]:
@@ -55,14 +55,14 @@ def held(admission: Admission) -> tuple[int, int, int, int]:
 
 class TestDoor:
     def test_closed_door_refuses_whatever_comes_and_keeps_who_is_inside(self, admission):
-        permit, stream = admit(admission), admission.admit_stream()
+        reservation, stream = admit(admission), admission.admit_stream()
         admission.close("the server is draining")
 
         with pytest.raises(Unavailable, match=r"^the server is draining$") as error:
             admission.admit(0, now=0.0)
         with pytest.raises(Unavailable):
             admission.admit_stream()
-        permit.take_tokens(5)
+        reservation.take_tokens(5)
         stream.part().take_tokens(5)
 
         assert error.value.reason == "draining"
@@ -84,11 +84,11 @@ class TestDoor:
 
 class TestLimits:
     def test_one_request_more_than_the_limit_is_refused_until_one_is_released(self, admission):
-        permits = [admit(admission) for _ in range(8)]
+        reservations = [admit(admission) for _ in range(8)]
 
         assert refusal(admission) == ("queue_full", "8 requests are being served, at most 8 are")
-        permits[0].release()
-        permits[0].release()
+        reservations[0].release()
+        reservations[0].release()
         admit(admission)
         assert admission.requests == 8
 
@@ -115,17 +115,17 @@ class TestLimits:
         admit(admission, tokens=1_000).release()
         admit(admission, characters=10_000).release()
         admit(admission, tokens=40, characters=600)
-        with admission.admit(1, now=0.0) as permit:
+        with admission.admit(1, now=0.0) as reservation:
             for _ in range(2):
-                permit.take_characters(100)
-                permit.take_tokens(30)
+                reservation.take_characters(100)
+                reservation.take_tokens(30)
             assert held(admission) == (2, 0, 800, 100)
 
         assert held(admission) == (1, 0, 600, 40)
         with pytest.raises(AssertionError, match="released"):
-            permit.take_tokens(1)
+            reservation.take_tokens(1)
 
-    def test_permit_comes_back_when_its_block_fails_and_the_last_one_is_announced(self):
+    def test_reservation_comes_back_when_its_block_fails_and_the_last_one_is_announced(self):
         counts: list[int] = []
         door = Admission(LIMITS, on_empty=lambda: counts.append(door.requests))
         first = admit(door)
@@ -179,7 +179,7 @@ class TestShares:
 
     def test_limit_of_a_caller_s_own_is_for_that_caller_alone(self, admission):
         small = Caller(name="small", max_queued_tokens=10)
-        permit = admit(admission, small, 4)
+        reservation = admit(admission, small, 4)
         assert refusal(admission, small, 7)[0] == "client_budget"
         admit(admission, small, 6)
 
@@ -187,7 +187,7 @@ class TestShares:
 
         assert (reason, message) == ("client_budget", "10 of your source tokens wait or run, at most 10 may")
         admit(admission, OTHER, 50)
-        permit.release()
+        reservation.release()
         admit(admission, small, 4)
 
 
@@ -237,8 +237,8 @@ class TestStreams:
         with pytest.raises(Overloaded):
             refused.take_tokens(8)
 
-        for permit in (refused, first, second, stream):
-            permit.release()
+        for reservation in (refused, first, second, stream):
+            reservation.release()
 
         assert departures == [90, 0, 0]
         assert held(door) == (0, 0, 0, 0)
@@ -268,10 +268,10 @@ class TestEstimates:
     def test_other_requests_are_refused_until_there_may_be_room(
         self, admission, forecast, deadline, reason, message, retry_after_s
     ):
-        permit = admit(admission, tokens=5)
+        reservation = admit(admission, tokens=5)
 
         with pytest.raises(Overloaded, match=message) as error:
-            permit.check(*forecast, now=10.0, deadline=deadline)
+            reservation.check(*forecast, now=10.0, deadline=deadline)
 
         assert error.value.reason == reason
         assert error.value.retry_after_s == pytest.approx(retry_after_s)
@@ -279,29 +279,29 @@ class TestEstimates:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdefghij"), st.integers(0, 60)), max_size=60))
-def test_counts_equal_what_the_held_permits_took_and_keep_to_twice_the_limits(actions):
+def test_counts_equal_what_the_held_reservations_took_and_keep_to_twice_the_limits(actions):
     admission = Admission(LIMITS)
-    permits: list[tuple[Permit, int]] = []
+    reservations: list[tuple[Reservation, int]] = []
     for is_arrival, name, amount in actions:
-        if not is_arrival and permits:
-            permits.pop(amount % len(permits))[0].release()
+        if not is_arrival and reservations:
+            reservations.pop(amount % len(reservations))[0].release()
             continue
         with suppress(Overloaded):
-            permit = admission.admit(1, now=0.0, caller=Caller(name=name, max_queued_tokens=70))
+            reservation = admission.admit(1, now=0.0, caller=Caller(name=name, max_queued_tokens=70))
             try:
-                permit.take_characters(amount)
-                permit.take_tokens(amount)
-                permits.append((permit, amount))
+                reservation.take_characters(amount)
+                reservation.take_tokens(amount)
+                reservations.append((reservation, amount))
             except Overloaded:
-                permit.release()
+                reservation.release()
         with suppress(Overloaded):
-            permits.append((admission.admit_stream(Caller(name=name)), 0))
-        total = sum(amount for _, amount in permits)
-        assert held(admission)[::2] == (len(permits), total)
+            reservations.append((admission.admit_stream(Caller(name=name)), 0))
+        total = sum(amount for _, amount in reservations)
+        assert held(admission)[::2] == (len(reservations), total)
         assert admission.tokens == total <= 2 * LIMITS.max_queued_tokens
         assert admission.requests - admission.streams <= 2 * LIMITS.max_concurrent_requests
         assert admission.streams <= 2 * LIMITS.max_streams
-    for permit, _ in permits:
-        permit.release()
+    for reservation, _ in reservations:
+        reservation.release()
     assert held(admission) == (0, 0, 0, 0)
     assert [admit(admission, GREEDY) for _ in range(LIMITS.max_concurrent_requests)]  # no caller is remembered

@@ -1,4 +1,4 @@
-"""The dispatcher around engines that the test steps by hand: what they are given, and how each job's future ends."""
+"""The pool around engines that the test steps by hand: what they are given, and how each job's future ends."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from tests.fakes.dispatchers import (
     Counts,
     expected,
     hand_stepped,
-    make_dispatcher,
+    make_pool,
     settle,
     work,
 )
@@ -39,7 +39,7 @@ def call_within(seconds: float, caller: Caller = ANYBODY, priority: Priority = P
 
 
 async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_what_was_prepared(monkeypatch):
-    dispatcher, engines = make_dispatcher(SPEC, TWO)
+    pool, engines = make_pool(SPEC, TWO)
     removed: list[bool] = []
 
     async def fail() -> None:
@@ -51,7 +51,7 @@ async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_wh
     monkeypatch.setattr(PackedWeights, "remove", lambda _: removed.append(True))
 
     with pytest.raises(InternalError, match="the engine did not start: no such graph"):
-        await dispatcher.start()
+        await pool.start()
 
     assert engines[0].process is None
     assert removed
@@ -59,32 +59,32 @@ async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_wh
 
 class TestHandOut:
     async def test_engine_that_runs_less_for_want_of_memory_is_given_less(self):
-        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
+        async with hand_stepped(SPEC, CONFIG) as (pool, engines):
             engines[0].report(Report((), StepStats(max_rows=4)))
             for _ in range(9):
-                dispatcher.submit(NORMAL, PARAMS)
+                pool.submit(NORMAL, PARAMS)
             await settle()
 
-            assert dispatcher.running_jobs == 3  # 4 rows of 2, and one to look ahead
-            assert [engine.max_rows for engine in dispatcher.snapshots(time.monotonic())] == [4]
+            assert pool.running_jobs == 3  # 4 rows of 2, and one to look ahead
+            assert [engine.max_rows for engine in pool.snapshots(time.monotonic())] == [4]
             engines[0].die(is_delayed=False)  # another one has the memory that it is told to take
-            assert [engine.max_rows for engine in dispatcher.snapshots(time.monotonic())] == [8]
+            assert [engine.max_rows for engine in pool.snapshots(time.monotonic())] == [8]
 
     async def test_jobs_go_to_the_least_loaded_engine_that_is_up(self):
-        async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (dispatcher, engines):
+        async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (pool, engines):
             engines[0].die(is_delayed=False)
             for _ in range(4):
-                dispatcher.submit(NORMAL, PARAMS)
+                pool.submit(NORMAL, PARAMS)
             await settle()
 
             assert [len(engine.started_ids) for engine in engines] == [0, 2, 2]
 
     async def test_callers_take_turns_and_interactive_work_goes_first(self):
-        async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (dispatcher, engines):
-            dispatcher.submit(NORMAL, PARAMS, call_within(60.0, A, Priority.BATCH))  # 0
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
+            pool.submit(NORMAL, PARAMS, call_within(60.0, A, Priority.BATCH))  # 0
             for caller in (A, A, B, B):  # 1 to 4
-                dispatcher.submit(NORMAL, PARAMS, call_within(60.0, caller))
-            last = dispatcher.submit(NORMAL, PARAMS, call_within(60.0, B, Priority.BATCH))
+                pool.submit(NORMAL, PARAMS, call_within(60.0, caller))
+            last = pool.submit(NORMAL, PARAMS, call_within(60.0, B, Priority.BATCH))
             await work(engines, last)
 
             assert engines[0].started_ids == [1, 3, 2, 4, 0, 5]
@@ -92,35 +92,35 @@ class TestHandOut:
 
 class TestEstimates:
     async def test_work_is_forecast_once_engines_have_reported_some(self):
-        async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (dispatcher, engines):
-            assert dispatcher.forecast([10], PARAMS) == (0.0, 0.0)
-            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(40)]
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
+            assert pool.forecast([10], PARAMS) == (0.0, 0.0)
+            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(40)]
             await work(engines, *jobs[:8])
 
-            assert dispatcher.queued_work_s > 0.0
-            ahead_s, finish_s = dispatcher.forecast([10], PARAMS)
+            assert pool.queued_work_s > 0.0
+            ahead_s, finish_s = pool.forecast([10], PARAMS)
             assert finish_s > ahead_s > 0.0
 
     async def test_job_with_too_little_time_left_never_reaches_an_engine_unless_it_is_idle(self):
         counts = Counts()
-        async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (dispatcher, engines):
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
             for number in range(5):
-                dispatcher.submit(NORMAL, PARAMS)
+                pool.submit(NORMAL, PARAMS)
                 await settle()
                 slowly = JobResult(
                     job_id=number, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=3_000.0, num_steps=3
                 )
                 engines[0].report(Report((slowly,)))
 
-            tried = dispatcher.submit(NORMAL, PARAMS, call_within(600.0))
+            tried = pool.submit(NORMAL, PARAMS, call_within(600.0))
             await settle()
-            late = dispatcher.submit(NORMAL, PARAMS, call_within(600.0))
+            late = pool.submit(NORMAL, PARAMS, call_within(600.0))
             await settle()
 
             assert not tried.done()
             with pytest.raises(DeadlineExceeded, match="too little time was left"):
                 await late
-            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (0, 0)
+            assert (pool.queued_jobs, pool.queued_tokens) == (0, 0)
             assert counts.dropped == [("queue", "deadline")]
 
 
@@ -128,18 +128,18 @@ class TestDrops:
     """Jobs that are cancelled or late."""
 
     async def test_deadline_in_the_past_fails_at_once(self):
-        async with hand_stepped(SPEC, CONFIG) as (dispatcher, _):
+        async with hand_stepped(SPEC, CONFIG) as (pool, _):
             with pytest.raises(DeadlineExceeded):
-                await dispatcher.submit(NORMAL, PARAMS, call_within(-1.0))
+                await pool.submit(NORMAL, PARAMS, call_within(-1.0))
 
     @pytest.mark.promise("B3")
     @pytest.mark.parametrize(("num_blockers", "where", "words"), [(5, "queue", "queued"), (0, "decode", "decoding")])
     async def test_deadline_holds_in_the_queue_and_beside_an_engine_that_is_stuck(self, num_blockers, where, words):
         counts = Counts()
-        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, _):
+        async with hand_stepped(SPEC, CONFIG, counts) as (pool, _):
             for _ in range(num_blockers):
-                dispatcher.submit(NORMAL, PARAMS)
-            late = dispatcher.submit(NORMAL, PARAMS, call_within(0.5))
+                pool.submit(NORMAL, PARAMS)
+            late = pool.submit(NORMAL, PARAMS, call_within(0.5))
 
             with pytest.raises(DeadlineExceeded, match=words):
                 await late
@@ -147,8 +147,8 @@ class TestDrops:
             assert counts.dropped == [(where, "deadline")]
 
     async def test_answered_job_is_not_kept_until_its_deadline(self):
-        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
-            job = dispatcher.submit(NORMAL, PARAMS, call_within(3_600.0))
+        async with hand_stepped(SPEC, CONFIG) as (pool, engines):
+            job = pool.submit(NORMAL, PARAMS, call_within(3_600.0))
             await work(engines, job)
             await settle()
             kept = weakref.ref(job)
@@ -158,15 +158,15 @@ class TestDrops:
 
     async def test_job_cancelled_in_the_queue_never_reaches_the_engine(self):
         counts = Counts()
-        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
+        async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
             for _ in range(5):
-                dispatcher.submit(NORMAL, PARAMS)
-            waiting = dispatcher.submit(NORMAL, PARAMS)
+                pool.submit(NORMAL, PARAMS)
+            waiting = pool.submit(NORMAL, PARAMS)
             await settle()
 
             waiting.cancel()
             await settle()
-            last = dispatcher.submit(NORMAL, PARAMS)
+            last = pool.submit(NORMAL, PARAMS)
             await work(engines, last)
 
             assert counts.dropped == [("queue", "cancelled")]
@@ -174,38 +174,38 @@ class TestDrops:
 
     async def test_job_cancelled_as_its_turn_comes_never_reaches_the_engine(self):
         counts = Counts()
-        async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(3)]
+        async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
+            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(3)]
             for job in jobs[:2]:
                 job.cancel()
             await work(engines, jobs[2])
 
             assert counts.dropped == [("queue", "cancelled")] * 2
             assert engines[0].started_ids == [2]
-            assert dispatcher.running_jobs == 0
+            assert pool.running_jobs == 0
 
     async def test_job_cancelled_while_decoding_frees_its_rows(self):
         counts = Counts()
-        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, LONG) for _ in range(5)]
+        async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
+            jobs = [pool.submit(NORMAL, LONG) for _ in range(5)]
             await settle()
             engines[0].step()
-            assert dispatcher.live_rows == 8
+            assert pool.live_rows == 8
 
             for job in jobs:
                 job.cancel()
             await settle()
             stats = engines[0].step()
 
-            assert (dispatcher.running_jobs, dispatcher.live_rows) == (0, 0)
+            assert (pool.running_jobs, pool.live_rows) == (0, 0)
             assert counts.dropped == [("decode", "cancelled")] * 5
             assert stats.wasted_steps > 0
 
     @pytest.mark.parametrize(("late_in_s", "reason"), [(-0.1, "deadline"), (3600.0, "cancelled")])
     async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(self, late_in_s, reason):
         counts = Counts()
-        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, _):
-            dispatcher.submit(NORMAL, PARAMS, call_within(late_in_s)).cancel()
+        async with hand_stepped(SPEC, CONFIG, counts) as (pool, _):
+            pool.submit(NORMAL, PARAMS, call_within(late_in_s)).cancel()
             await settle()
 
             assert [why for _, why in counts.dropped] == [reason]
@@ -214,8 +214,8 @@ class TestDrops:
 class TestLosses:
     async def test_lost_engine_fails_its_jobs_and_its_replacement_serves_the_queue(self):
         counts = Counts()
-        async with hand_stepped(SPEC, CONFIG, counts) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(7)]
+        async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
+            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(7)]
             await settle()
             engines[0].step()
             engines[0].die(is_delayed=False)
@@ -224,16 +224,16 @@ class TestLosses:
             assert [job.done() for job in jobs] == [True] * 5 + [False] * 2
             with pytest.raises(Unavailable, match="killed by the test"):
                 await jobs[0]
-            assert (dispatcher.is_ready, dispatcher.queued_jobs, counts.losses) == (False, 2, 1)
-            (lost,) = dispatcher.snapshots(time.monotonic())
+            assert (pool.is_ready, pool.queued_jobs, counts.losses) == (False, 2, 1)
+            (lost,) = pool.snapshots(time.monotonic())
             assert (lost.pid, lost.state, lost.restarts, lost.rows) == (None, "starting", 1, 0)
             engines[0].come_back()
             await work(engines, *jobs)
             assert jobs[-1].result().hypotheses == expected(NORMAL).hypotheses
 
     async def test_nobody_waits_while_all_replacements_pause(self):
-        async with hand_stepped(SPEC, TWO) as (dispatcher, engines):
-            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(12)]
+        async with hand_stepped(SPEC, TWO) as (pool, engines):
+            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(12)]
             await settle()
             engines[0].die(is_delayed=True)
             await settle()
@@ -241,45 +241,45 @@ class TestLosses:
 
             engines[1].die(is_delayed=True)
             await settle()
-            for job in (jobs[-1], dispatcher.submit(NORMAL, PARAMS)):
+            for job in (jobs[-1], pool.submit(NORMAL, PARAMS)):
                 with pytest.raises(Unavailable, match=r"no engine process is running; the next start.*0\.5 s away"):
                     await job
-            assert [engine.state for engine in dispatcher.snapshots(time.monotonic())] == ["waiting"] * 2
-            assert (dispatcher.engines, dispatcher.missing_engines) == (0, 2)
+            assert [engine.state for engine in pool.snapshots(time.monotonic())] == ["waiting"] * 2
+            assert (pool.engines, pool.missing_engines) == (0, 2)
 
             engines[0].retry_in_s = None  # the attempt has begun
             with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
-                await dispatcher.submit(NORMAL, PARAMS)
+                await pool.submit(NORMAL, PARAMS)
             engines[0].come_back()
-            await work(engines, answered := dispatcher.submit(NORMAL, PARAMS))
+            await work(engines, answered := pool.submit(NORMAL, PARAMS))
             assert answered.result().hypotheses == expected(NORMAL).hypotheses
 
-    async def test_closed_dispatcher_refuses_and_fails_what_is_not_done(self):
-        async with hand_stepped(SPEC, CONFIG) as (dispatcher, _):
-            jobs = [dispatcher.submit(NORMAL, PARAMS) for _ in range(7)]
+    async def test_closed_pool_refuses_and_fails_what_is_not_done(self):
+        async with hand_stepped(SPEC, CONFIG) as (pool, _):
+            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(7)]
             await settle()
 
-            await dispatcher.close()
+            await pool.close()
 
             results = await asyncio.gather(*jobs, return_exceptions=True)
             assert [type(result) for result in results] == [Unavailable] * 7
             with pytest.raises(Unavailable, match="stopping"):
-                await dispatcher.submit(NORMAL, PARAMS)
-            assert (dispatcher.is_ready, dispatcher.missing_engines) == (False, 0)
+                await pool.submit(NORMAL, PARAMS)
+            assert (pool.is_ready, pool.missing_engines) == (False, 0)
 
 
 class TestObservation:
     async def test_snapshot_shows_what_waits_and_what_each_engine_holds(self):
         calls = [call_within(60.0) for _ in range(7)]
-        async with hand_stepped(SPEC, CONFIG) as (dispatcher, engines):
+        async with hand_stepped(SPEC, CONFIG) as (pool, engines):
             for call in calls:
                 call.phase = "queue"
-                dispatcher.submit(NORMAL, PARAMS, call)
+                pool.submit(NORMAL, PARAMS, call)
             await settle()
             engines[0].step()
-            (engine,) = dispatcher.snapshots(time.monotonic())
+            (engine,) = pool.snapshots(time.monotonic())
 
-            assert (dispatcher.queued_jobs, dispatcher.queued_tokens) == (2, 2 * len(NORMAL))
+            assert (pool.queued_jobs, pool.queued_tokens) == (2, 2 * len(NORMAL))
             assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (1, "up", 5, 8, 8)
             assert engine.restarts == 0
             assert engine.silent_s < 60.0

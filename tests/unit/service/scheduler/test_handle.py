@@ -18,7 +18,7 @@ def non_finite(number: int) -> Report:
     return Report(tuple([JobFailure(job_id=0, kind=FailureKind.NON_FINITE, message="not a number")] * number))
 
 
-async def test_engine_that_gives_64_sentences_in_a_row_non_finite_scores_is_condemned():
+async def test_engine_that_gives_64_sentences_in_a_row_non_finite_scores_is_unhealthy():
     async with hand_stepped(SPEC, CONFIG) as (_, (engine,)):
         engine.report(non_finite(63))
         engine.report(non_finite(1))

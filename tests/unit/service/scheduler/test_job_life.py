@@ -1,7 +1,7 @@
 """The life of jobs between admission, dispatch and engines, in any order of events that hypothesis finds.
 
 Whatever arrives, leaves, is late or dies: every request ends, with the answer it would have had alone or with an error
-of the tree; no job is started twice or answered twice; rows keep to their budget; every permit comes back.
+of the tree; no job is started twice or answered twice; rows keep to their budget; every reservation comes back.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.models.info import TextCodec
 from service.records import Segmentation, TranslateOptions, TranslationRequest, TranslationResult
 from service.scheduler.admission import Admission
-from service.scheduler.pool import DispatchConfig
+from service.scheduler.pool import PoolConfig
 from service.telemetry.metrics import Metrics
 from service.translate.translator import Translator
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 from tests.fakes.character_spans import CharacterSpans
-from tests.fakes.dispatchers import make_dispatcher
+from tests.fakes.dispatchers import make_pool
 from tests.fakes.fake_runner import FakeRunner
-from tests.fakes.manual_dispatcher import ManualModel, registry_of
+from tests.fakes.manual_pool import ManualModel, registry_of
 
 MAX_ROWS = 8
 NUM_ENGINES = 2
@@ -106,13 +106,13 @@ class JobLife(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        config = DispatchConfig(num_engines=NUM_ENGINES, lookahead_jobs=2)
-        self.dispatcher, self.engines = make_dispatcher(SPEC, config)
+        config = PoolConfig(num_engines=NUM_ENGINES, lookahead_jobs=2)
+        self.pool, self.engines = make_pool(SPEC, config)
         self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)
-        registry = registry_of(ManualModel(codec=codec, dispatcher=self.dispatcher))
-        self.translator = Translator(registry.catalogue, self.admission, Account(Metrics()), LIMITS, self.executor)
-        self.loop.run_until_complete(self.dispatcher.start())
+        registry = registry_of(ManualModel(codec=codec, pool=self.pool))
+        self.translator = Translator(registry.catalogue, self.admission, UsageMeter(Metrics()), LIMITS, self.executor)
+        self.loop.run_until_complete(self.pool.start())
 
     @rule(texts=TEXTS, beam_size=st.integers(1, 4), is_hurried=st.booleans())
     def arrive(self, texts: list[str], beam_size: int, is_hurried: bool) -> None:
@@ -168,7 +168,7 @@ class JobLife(RuleBasedStateMachine):
         self.loop.run_until_complete(turns())
 
     @invariant()
-    def every_open_request_holds_a_permit_and_no_other(self) -> None:
+    def every_open_request_holds_a_reservation_and_no_other(self) -> None:
         if not hasattr(self, "admission"):
             return
         self.happen()
@@ -176,7 +176,7 @@ class JobLife(RuleBasedStateMachine):
         assert self.admission.requests == len(under_way)
         tokens = sum(len(Numbers().encode(text)) for request in under_way for text in request.texts)
         assert self.admission.tokens == tokens
-        assert self.dispatcher.queued_tokens <= tokens
+        assert self.pool.queued_tokens <= tokens
 
     @invariant()
     def rows_keep_to_their_budget_and_jobs_start_once(self) -> None:
@@ -209,7 +209,7 @@ class JobLife(RuleBasedStateMachine):
         try:
             if hasattr(self, "admission"):
                 self.finish()
-                self.loop.run_until_complete(self.dispatcher.close())
+                self.loop.run_until_complete(self.pool.close())
         finally:
             self.patched_clock.stop()
             self.executor.shutdown()
@@ -226,7 +226,7 @@ class JobLife(RuleBasedStateMachine):
         self.ended_requests_ended_well()
         self.work_everywhere()  # what was cancelled is still to be told
         assert (self.admission.requests, self.admission.tokens, self.admission.characters) == (0, 0, 0)
-        assert (self.dispatcher.queued_jobs, self.dispatcher.running_jobs) == (0, 0)
+        assert (self.pool.queued_jobs, self.pool.running_jobs) == (0, 0)
         assert not self.errors
 
     def work_everywhere(self) -> None:

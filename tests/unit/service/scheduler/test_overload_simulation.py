@@ -37,7 +37,7 @@ def run(
     params = SearchParams(beam_size=beam)
     server = SimulatedServer(step_s=step_s, max_rows=max_rows, params=params, limits=limits, front=front)
     server.run(clients)
-    assert (server.admission.requests, server.admission.tokens) == (0, 0)  # every permit came back
+    assert (server.admission.requests, server.admission.tokens) == (0, 0)  # every reservation came back
     return server
 
 

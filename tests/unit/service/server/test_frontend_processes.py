@@ -14,17 +14,17 @@ from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.engine.wire import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
 from service.errors import Overloaded, Unavailable
-from service.models.catalogue import Lease, OnRoom, ServedModel, Work, WorkDone
+from service.models.catalogue import OnRoom, ServedModel, UseCount, Work, WorkDone
 from service.models.loaded import ModelHost
 from service.processes.rpc import Peer
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 from service.server.frontend import Frontend, ServingState
 from service.server.frontend_process import RemoteStatus, ThisProcess
 from service.server.frontends import Frontends
 from service.server.remote_scheduler import RemoteScheduler
 from service.telemetry.logs import set_log_level
 from service.telemetry.metrics import Metrics
-from service.translate.usage import Account
+from service.translate.usage import UsageMeter
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.logs import log
 from tests.fakes.model_info import model_info
@@ -42,12 +42,12 @@ class GatedHost:
         self.number = number
         self.info = model_info(f"model {number}")
         self.bundle = SimpleNamespace(directory=bundle, manifest_sha256="")
-        self.lease, self.offers, self.is_loaded = Lease(), Lease(), True
+        self.in_use, self.offers, self.is_loaded = UseCount(), UseCount(), True
         self.gate = asyncio.Event()
         self.running = 0
         self.refusal: Overloaded | None = None
 
-    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
         if self.refusal is not None:
             raise self.refusal
         self.running += 1
@@ -66,7 +66,7 @@ class FrontendThere(Frontend):
         self.in_progress: list[Call] = []
         self.peer = Peer(to_scheduler)
         self.scheduler = RemoteScheduler(self.peer, LIMITS)
-        process = ThisProcess(self.peer, Metrics(), Account(Metrics()))
+        process = ThisProcess(self.peer, Metrics(), UsageMeter(Metrics()))
         process.set_log_level = self.told.append  # type: ignore[assignment, method-assign]
         self.peer.serve({Frontend: self, RemoteScheduler: self.scheduler, ThisProcess: process})
 
@@ -83,7 +83,7 @@ class Joined:
     def __init__(self, bundle: Path) -> None:
         self.host, self.next_host = GatedHost(bundle, 0), GatedHost(bundle, 1)
         config, metrics = ServerConfig(limits=LIMITS, listen=ListenConfig(edges=1)), Metrics()
-        self.frontends = Frontends(config, None, metrics, Account(metrics), RemoteStatus(Peer()))
+        self.frontends = Frontends(config, None, metrics, UsageMeter(metrics), RemoteStatus(Peer()))
         self.spares_made = 0
         self.frontends.spare.make = self._make_spare  # type: ignore[method-assign]
         self.admission = self.frontends.admission
@@ -105,8 +105,8 @@ class Joined:
 
     def start(self, call: Call) -> "asyncio.Task[WorkDone]":
         """A call's work for the model that the frontend finds."""
-        permit = self.frontend.scheduler.admission.admit(1, now=time.monotonic())
-        return asyncio.create_task(self.model.run(WORK, call, permit))
+        reservation = self.frontend.scheduler.admission.admit(1, now=time.monotonic())
+        return asyncio.create_task(self.model.run(WORK, call, reservation))
 
     @property
     def model(self) -> ServedModel:
@@ -164,7 +164,7 @@ async def test_lost_frontend_gives_back_everything_that_its_calls_and_streams_he
 
 async def test_call_that_found_the_old_model_is_finished_by_it_and_then_the_scheduler_may_end_it(joined):
     old = joined.model
-    with old.lease:
+    with old.in_use:
         call = joined.start(some_call())
         await until_running(joined.host, 1)
         await joined.offer(joined.next_host)
@@ -232,7 +232,7 @@ async def test_calls_cross_with_what_they_have_used_and_the_phase_of_their_work(
 
 async def test_process_that_cannot_do_what_it_is_told_is_replaced(joined):
     faults: list[str] = []
-    joined.process.supervisor.process.condemn = faults.append
+    joined.process.supervisor.process.mark_unhealthy = faults.append
     joined.next_host.bundle.directory = Path("/none")
 
     await joined.offer(joined.next_host)

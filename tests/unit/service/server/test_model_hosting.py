@@ -9,7 +9,7 @@ from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerCo
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
 from service.engine.wire import SchedulerConfig
-from service.models.cache import Residents
+from service.models.cache import ModelCache
 from service.models.check import check_in_engine
 from service.models.repository import BundleCandidate
 from service.models.translation_cache import TranslationCache
@@ -117,7 +117,7 @@ def test_host_offers_its_model_as_the_settings_say(bundle):
         config,
         metrics,
         lambda _: None,
-        Residents(config, metrics),
+        ModelCache(config, metrics),
         TranslationCache(0, metrics),
         BundleCandidate(directory=bundle.directory),
         bundle,

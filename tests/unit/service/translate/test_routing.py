@@ -33,8 +33,8 @@ from service.telemetry.metrics import Metrics
 from service.text import detector
 from service.translate.routing import Router
 from service.translate.translator import Admitted, Door, Translator
-from service.translate.usage import Account
-from tests.fakes.manual_dispatcher import ManualModel
+from service.translate.usage import UsageMeter
+from tests.fakes.manual_pool import ManualModel
 from tests.fakes.model_info import model_info
 
 LIMITS = LimitsConfig(max_queued_tokens=1_000, max_characters=100)
@@ -49,7 +49,7 @@ class Signed(Translator):
         catalogue = Catalogue()
         catalogue.replace(cast("ServedModel", ManualModel(info=info)) for info in infos)
         self.executor = ThreadPoolExecutor(1)
-        super().__init__(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, self.executor)
+        super().__init__(catalogue, Admission(LIMITS), UsageMeter(Metrics()), LIMITS, self.executor)
         self.seen: list[TranslationRequest] = []
         self.held: list[tuple[int, int]] = []  # characters that the hop's door took, and that the server holds
         self.errors: dict[str, DragomanError] = {}  # of the whole leg, by a text in it
@@ -76,7 +76,7 @@ class Signed(Translator):
             model_version=f"v{name}",
             beam_size=params.beam_size,
         )
-        self.account.translated(request, result, call)
+        self.usage_meter.translated(request, result, call)
         return result
 
     def _sign(self, text: str, name: str) -> Translation:
@@ -106,7 +106,7 @@ class Setup:
         return await self.router.translate(TranslationRequest(texts=texts, **wanted), self.call)
 
     def usage(self) -> Any:
-        (usage,) = self.translator.account.take().values()
+        (usage,) = self.translator.usage_meter.take().values()
         return usage
 
 
@@ -139,7 +139,7 @@ class TestDetection:
         assert all(translation.segments for translation in result.translations)
         assert (result.model, result.model_version) == ("de_en,en_de", "vde_en,ven_de")
 
-    async def test_texts_of_one_language_are_one_request_with_one_permit(self, two):
+    async def test_texts_of_one_language_are_one_request_with_one_reservation(self, two):
         result = await two.translate(GERMAN, "Guten Morgen")
 
         assert [request.texts for request in two.translator.seen] == [(GERMAN, "Guten Morgen")]
@@ -231,7 +231,7 @@ class TestDetection:
         usage = two.usage()
         assert (usage.texts, usage.characters) == (2, len(GERMAN + ENGLISH))
 
-    async def test_groups_run_at_the_same_time_under_one_permit(self, two):
+    async def test_groups_run_at_the_same_time_under_one_reservation(self, two):
         two.translator.gates = {"en_de": asyncio.Event(), "de_en": asyncio.Event()}
         task = asyncio.create_task(two.translate(GERMAN, ENGLISH))
         async with asyncio.timeout(30):
@@ -319,8 +319,8 @@ class TestWhatStays:
     async def test_text_of_a_stream_stays_as_well(self, two):
         request = TranslationRequest(texts=(GERMAN,), target_language="de")
 
-        with two.translator.admission.admit_part(two.call.caller) as permit:
-            result = await two.router.follow(request, two.call, Admitted(permit))
+        with two.translator.admission.admit_part(two.call.caller) as reservation:
+            result = await two.router.follow(request, two.call, Admitted(reservation))
 
         assert (texts_of(result), two.translator.seen) == ([GERMAN], [])
 
@@ -440,14 +440,14 @@ class TestPivot:
 
 
 class TestStreams:
-    """Their texts go the same ways, each with a permit of its own."""
+    """Their texts go the same ways, each with a reservation of its own."""
 
     async def test_their_texts_go_through_the_door_that_they_are_given(self, pivot: Setup):
         request = TranslationRequest(texts=(FRENCH,), target_language="de")
         plain = replace(request, model="en_de")
 
-        with pivot.translator.admission.admit_part(pivot.call.caller) as permit:
-            door = Admitted(permit)
+        with pivot.translator.admission.admit_part(pivot.call.caller) as reservation:
+            door = Admitted(reservation)
             assert texts_of(await pivot.router.follow(request, pivot.call, door)) == [f"en_de(fr_en({FRENCH}))"]
             assert texts_of(await pivot.router.follow(plain, pivot.call, door)) == [f"en_de({FRENCH})"]
 

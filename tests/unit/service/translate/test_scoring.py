@@ -20,8 +20,8 @@ from service.telemetry.metrics import Metrics
 from service.translate import scoring
 from service.translate.scoring import require_scorer, score
 from service.translate.translator import Translator
-from service.translate.usage import Account
-from tests.fakes.manual_dispatcher import ManualModel, registry_of
+from service.translate.usage import UsageMeter
+from tests.fakes.manual_pool import ManualModel, registry_of
 from tests.fakes.model_info import OPTIONS, model_info
 
 LIMITS = LimitsConfig(max_queued_tokens=30, max_texts=3)
@@ -32,11 +32,11 @@ INFO = replace(model_info("m", default_options=replace(OPTIONS, max_target_token
 class Setup:
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         self.model = ManualModel(info=INFO)
-        self.dispatcher = self.model.dispatcher
+        self.pool = self.model.pool
         self.metrics = Metrics()
-        self.account = Account(self.metrics)
+        self.usage_meter = UsageMeter(self.metrics)
         catalogue = registry_of(self.model).catalogue
-        self.translator = Translator(catalogue, Admission(LIMITS), self.account, LIMITS, executor)
+        self.translator = Translator(catalogue, Admission(LIMITS), self.usage_meter, LIMITS, executor)
         now = time.monotonic()
         self.call = Call(method="m", caller=SHOP, started=now, deadline=now + 600.0)
 
@@ -50,7 +50,7 @@ class Setup:
 
     def answer(self, index: int, log_probs: list[float], rows: list[list[float]] | None = None) -> None:
         attention = np.array(rows or [[1.0]], np.float16).tobytes()
-        self.dispatcher.futures[index].set_result(
+        self.pool.futures[index].set_result(
             JobResult(0, (), 0.25, 0.0, 0.0, 1, forced=Forced(tuple(log_probs), attention))
         )
 
@@ -68,17 +68,17 @@ async def setup(executor: ThreadPoolExecutor) -> Setup:
 
 async def test_each_pair_becomes_a_job_and_each_token_gets_its_log_probability(setup):
     task = setup.start(("ab", " xyz"), ("c", ""))
-    await setup.dispatcher.submitted(2)
+    await setup.pool.submitted(2)
     setup.answer(0, [-0.5, -0.25, -1.0, -0.125])
     setup.answer(1, [-3.0])
 
     result = await task
 
-    assert [(job.source_ids, job.scored_ids) for job in setup.dispatcher.jobs] == [
+    assert [(job.source_ids, job.scored_ids) for job in setup.pool.jobs] == [
         ((197, 198, 3), (220, 221, 222)),
         ((199, 3), ()),
     ]
-    assert {job.params.beam_size for job in setup.dispatcher.jobs} == {1}
+    assert {job.params.beam_size for job in setup.pool.jobs} == {1}
     first, second = result.scores
     assert [tuple(token) for token in first.tokens] == [("x", -0.5), ("y", -0.25), ("z", -1.0), ("", -0.125)]
     assert (first.log_probability, first.links, first.source_tokens) == (-1.875, (), 3)
@@ -88,7 +88,7 @@ async def test_each_pair_becomes_a_job_and_each_token_gets_its_log_probability(s
 
 async def test_links_come_where_they_are_wanted(setup):
     task = setup.start(("a b", "y x"), links=True)
-    await setup.dispatcher.submitted(1)
+    await setup.pool.submitted(1)
     rows = [[0.1, 0.0, 0.9, 0.0], [0.9, 0.1, 0.0, 0.0], [0.8, 0.0, 0.1, 0.1], [0.0, 0.0, 0.0, 1.0]]
     setup.answer(0, [-1.0] * 4, rows)
 
@@ -110,7 +110,7 @@ async def test_links_come_where_they_are_wanted(setup):
 )
 async def test_a_pair_that_cannot_be_scored_has_its_own_error(setup, pair, kind, message):
     task = setup.start(("a", "b"), pair)
-    await setup.dispatcher.submitted(1)
+    await setup.pool.submitted(1)
     setup.answer(0, [-0.5, -0.5])
 
     good, bad = (await task).scores
@@ -122,8 +122,8 @@ async def test_a_pair_that_cannot_be_scored_has_its_own_error(setup, pair, kind,
 
 async def test_a_pair_for_which_the_model_gave_no_numbers_has_its_own_error(setup):
     task = setup.start(("a", "b"))
-    await setup.dispatcher.submitted(1)
-    setup.dispatcher.futures[0].set_exception(InternalError("no numbers"))
+    await setup.pool.submitted(1)
+    setup.pool.futures[0].set_exception(InternalError("no numbers"))
 
     (scored,) = (await task).scores
 
@@ -134,17 +134,17 @@ async def test_nothing_to_score_needs_no_engine(setup):
     (scored,) = (await setup.start((" ", "x"))).scores
 
     assert isinstance(scored.error, InvalidInput)
-    assert setup.dispatcher.jobs == []
+    assert setup.pool.jobs == []
 
 
 async def test_what_was_used_is_counted_for_the_caller(setup):
     task = setup.start(("ab", "xyz"), ("", "x"))
-    await setup.dispatcher.submitted(1)
+    await setup.pool.submitted(1)
     assert setup.translator.admission.tokens == 3 + 3
     setup.answer(0, [-0.5] * 4)
     await task
 
-    (used,) = setup.account.take().values()
+    (used,) = setup.usage_meter.take().values()
     assert (used.calls, used.texts, used.characters) == (1, 1, 5)
     assert (used.source_tokens, used.target_tokens, used.row_steps) == (3, 4, 0)
     assert setup.translator.admission.tokens == 0
@@ -157,10 +157,10 @@ async def test_what_translate_refuses_is_refused(setup):
         await setup.start(("a", "b"), model="other")
     with pytest.raises(InvalidInput, match="pairs has 4 entries, from 1 to 3"):
         await setup.start(*[("a", "b")] * 4)
-    setup.dispatcher.answer_to_forecast = (1e6, 1e6)
+    setup.pool.answer_to_forecast = (1e6, 1e6)
     with pytest.raises(Overloaded):
         await setup.start(("a", "b"))
-    assert setup.dispatcher.jobs == []
+    assert setup.pool.jobs == []
 
 
 async def test_a_model_without_a_scorer_says_how_to_get_one(setup):
@@ -176,14 +176,14 @@ async def test_heads_come_with_the_tokens_of_both_sides(setup):
     setup.model.info = replace(INFO, has_head_weights=True)
     request = ScoreRequest(pairs=[ScorePair("ab", "xyz")], return_heads=True)
     task = asyncio.create_task(score(setup.translator, request, setup.call))
-    await setup.dispatcher.submitted(1)
+    await setup.pool.submitted(1)
     weights = HeadWeights(1, bytes(9), bytes(12))
     forced = Forced((-0.5,) * 4, np.ones((4, 3), np.float16).tobytes(), weights)
-    setup.dispatcher.futures[0].set_result(JobResult(0, (), 0.0, 0.0, 0.0, 1, forced=forced))
+    setup.pool.futures[0].set_result(JobResult(0, (), 0.0, 0.0, 0.0, 1, forced=forced))
 
     (scored,) = (await task).scores
 
-    assert setup.dispatcher.jobs[0].shows_heads
+    assert setup.pool.jobs[0].shows_heads
     assert scored.heads == AttentionHeads(("a", "b", ""), ("x", "y", "z", ""), weights)
 
 
@@ -202,7 +202,7 @@ async def test_heads_are_shown_of_models_that_have_them_and_of_short_sentences(s
 async def test_much_text_is_read_in_a_thread(setup, monkeypatch):
     monkeypatch.setattr(scoring, "INLINE_CHARACTERS", 1)
     task = setup.start(("ab", "xyz"))
-    await asyncio.wait_for(setup.dispatcher.submitted(1), 60)
+    await asyncio.wait_for(setup.pool.submitted(1), 60)
     setup.answer(0, [-0.5] * 4)
 
     assert (await task).scores[0].log_probability == -2.0

@@ -12,7 +12,7 @@ from service.records import Translation
 from service.translate.raw import Settings
 from service.translate.search import Reply, Searches, Task
 from service.translate.texts import translate_text
-from tests.fakes.manual_dispatcher import CharacterTokenizer
+from tests.fakes.manual_pool import CharacterTokenizer
 
 ONE, TWO = "\x90", "\x91"
 

@@ -18,8 +18,8 @@ from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
 from service.translate import translator as translator_module
 from service.translate.translator import WAIT_HOLDS_S, Translator
-from service.translate.usage import Account
-from tests.fakes.manual_dispatcher import CharacterTokenizer, ManualModel, codec, registry_of
+from service.translate.usage import UsageMeter
+from tests.fakes.manual_pool import CharacterTokenizer, ManualModel, codec, registry_of
 from tests.fakes.model_info import model_info
 
 LIMITS = LimitsConfig(max_queued_tokens=30)
@@ -32,11 +32,11 @@ class Setup:
 
     def __init__(self, executor: ThreadPoolExecutor, limits: LimitsConfig = LIMITS) -> None:
         self.model = ManualModel()
-        self.dispatcher = self.model.dispatcher
+        self.pool = self.model.pool
         self.metrics = Metrics()
         self.admission = Admission(limits)
         self.translator = Translator(
-            registry_of(self.model).catalogue, self.admission, Account(self.metrics), limits, executor
+            registry_of(self.model).catalogue, self.admission, UsageMeter(self.metrics), limits, executor
         )
         self.call = new_call()
 
@@ -68,7 +68,7 @@ async def setup(executor: ThreadPoolExecutor) -> Setup:
 class TestModelAndSearch:
     def translator(self, executor: ThreadPoolExecutor) -> Translator:
         catalogue = registry_of(*(ManualModel(info=model_info(name)) for name in ("first", "second"))).catalogue
-        return Translator(catalogue, Admission(LIMITS), Account(Metrics()), LIMITS, executor)
+        return Translator(catalogue, Admission(LIMITS), UsageMeter(Metrics()), LIMITS, executor)
 
     def test_model_that_the_caller_may_not_use_does_not_exist_for_it(self, executor):
         call = new_call(models=frozenset({"second"}))
@@ -91,26 +91,26 @@ class TestModelAndSearch:
     async def test_beam_is_smaller_only_where_server_and_caller_say_so(self, executor, threshold_s, is_allowed, beam):
         setup = Setup(executor)
         setup.model.limits = replace(LIMITS, brownout_seconds=threshold_s)
-        setup.dispatcher.queued_work_s = 100.0
+        setup.pool.queued_work_s = 100.0
         options = TranslateOptions(allow_smaller_beam=is_allowed)
         task = asyncio.create_task(setup.translate(TranslationRequest(texts=["a"], options=options)))
-        await setup.dispatcher.submitted(1)
-        setup.dispatcher.answer(0, "eins")
+        await setup.pool.submitted(1)
+        setup.pool.answer(0, "eins")
 
-        assert ((await task).beam_size, setup.dispatcher.jobs[0].params.beam_size) == (beam, beam)
+        assert ((await task).beam_size, setup.pool.jobs[0].params.beam_size) == (beam, beam)
 
 
 class TestResult:
     async def test_each_text_becomes_a_job_of_its_call_longest_first_and_its_answer_goes_to_its_place(self, setup):
         task = setup.start("c", "abc", "ab", priority=Priority.BATCH)
-        await setup.dispatcher.submitted(3)
+        await setup.pool.submitted(3)
         for index, text in enumerate(("drei", "zwei", "eins")):
-            setup.dispatcher.answer(index, text)
+            setup.pool.answer(index, text)
 
         result = await task
 
-        assert [job.source_ids for job in setup.dispatcher.jobs] == [(197, 198, 199, 3), (197, 198, 3), (199, 3)]
-        for job in setup.dispatcher.jobs:
+        assert [job.source_ids for job in setup.pool.jobs] == [(197, 198, 199, 3), (197, 198, 3), (199, 3)]
+        for job in setup.pool.jobs:
             assert job.call is setup.call
             assert (job.params.beam_size, job.params.num_hypotheses) == (3, 2)
         assert setup.call.priority is Priority.BATCH
@@ -122,7 +122,7 @@ class TestResult:
     async def test_blank_text_comes_back_as_it_is_without_a_job(self, setup, blank):
         (translation,) = (await setup.start(blank)).translations
 
-        assert (setup.dispatcher.jobs, setup.dispatcher.forecasts) == ([], [])
+        assert (setup.pool.jobs, setup.pool.forecasts) == ([], [])
         assert (translation.text, translation.source_tokens, translation.segments) == (blank, 0, ())
 
     @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ class TestResult:
     )
     async def test_bad_text_carries_its_own_error_and_the_others_go_on(self, setup, text, message):
         task = setup.start("a", text, "b")
-        await setup.dispatcher.submitted(2)
-        setup.dispatcher.answer(0, "eins")
-        setup.dispatcher.answer(1, "drei")
+        await setup.pool.submitted(2)
+        setup.pool.answer(0, "eins")
+        setup.pool.answer(1, "drei")
 
         first, bad, last = (await task).translations
 
@@ -145,9 +145,9 @@ class TestResult:
 
     async def test_sentence_without_numbers_fails_alone(self, setup):
         task = setup.start("a", "b")
-        await setup.dispatcher.submitted(2)
-        setup.dispatcher.futures[0].set_exception(InternalError("the model produced non-finite scores"))
-        setup.dispatcher.answer(1, "zwei")
+        await setup.pool.submitted(2)
+        setup.pool.futures[0].set_exception(InternalError("the model produced non-finite scores"))
+        setup.pool.answer(1, "zwei")
 
         bad, good = (await task).translations
 
@@ -156,8 +156,8 @@ class TestResult:
 
     async def test_answer_is_counted_for_the_model_and_the_caller(self, setup):
         task = setup.start("ab", "x" * 21, priority=Priority.BATCH)
-        await setup.dispatcher.submitted(1)
-        setup.dispatcher.answer(0, "eins", queue_s=2.0)
+        await setup.pool.submitted(1)
+        setup.pool.answer(0, "eins", queue_s=2.0)
         await task
 
         read = setup.metrics.registry.get_sample_value
@@ -171,10 +171,10 @@ class TestWholeCall:
     async def test_progress_is_noted_in_the_call_on_the_way(self, setup):
         call = setup.call
         task = setup.start("ab", "", "x" * 21, "c")
-        await setup.dispatcher.submitted(2)
+        await setup.pool.submitted(2)
         before = (call.phase, call.texts, call.finished_texts, call.source_tokens)
-        setup.dispatcher.answer(0, "zwei", decode_s=0.25)
-        setup.dispatcher.answer(1, "eins")
+        setup.pool.answer(0, "zwei", decode_s=0.25)
+        setup.pool.answer(1, "eins")
         await task
 
         assert before == ("queue", 4, 2, 5)  # the blank one, and the one that is too long
@@ -184,34 +184,34 @@ class TestWholeCall:
 
     async def test_lost_job_ends_the_call_at_once_and_cancels_the_others(self, setup):
         task = setup.start("a", "b", "c")
-        await setup.dispatcher.submitted(3)
-        assert (setup.model.lease.calls, setup.admission.requests) == (1, 1)
-        setup.dispatcher.futures[1].set_exception(Unavailable("engine lost"))
+        await setup.pool.submitted(3)
+        assert (setup.model.in_use.calls, setup.admission.requests) == (1, 1)
+        setup.pool.futures[1].set_exception(Unavailable("engine lost"))
 
         with pytest.raises(Unavailable, match="engine lost"):
             await task
-        assert [future.cancelled() for future in setup.dispatcher.futures] == [True, False, True]
-        assert (setup.model.lease.calls, setup.admission.requests) == (0, 0)
+        assert [future.cancelled() for future in setup.pool.futures] == [True, False, True]
+        assert (setup.model.in_use.calls, setup.admission.requests) == (0, 0)
 
     async def test_late_job_ends_the_call_and_the_others_end_as_late_not_as_cancelled(self, setup):
         task = setup.start("a", "b", "c")
-        await setup.dispatcher.submitted(3)
-        setup.dispatcher.futures[1].set_exception(DeadlineExceeded("too little time was left"))
+        await setup.pool.submitted(3)
+        setup.pool.futures[1].set_exception(DeadlineExceeded("too little time was left"))
 
         with pytest.raises(DeadlineExceeded):
             await task
-        errors = [future.exception() for future in setup.dispatcher.futures]
+        errors = [future.exception() for future in setup.pool.futures]
         assert all(isinstance(error, DeadlineExceeded) for error in errors)
 
     async def test_cancelled_call_cancels_its_jobs(self, setup):
         task = setup.start("a", "b")
-        await setup.dispatcher.submitted(2)
-        setup.dispatcher.answer(0, "eins")
+        await setup.pool.submitted(2)
+        setup.pool.answer(0, "eins")
         task.cancel()
 
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert [future.cancelled() for future in setup.dispatcher.futures] == [False, True]
+        assert [future.cancelled() for future in setup.pool.futures] == [False, True]
 
 
 class TestAdmission:
@@ -220,7 +220,7 @@ class TestAdmission:
 
         with pytest.raises(Overloaded):
             await setup.start("ab", "c")  # 3 + 2 tokens
-        assert setup.dispatcher.jobs == []
+        assert setup.pool.jobs == []
 
     async def test_characters_are_admitted_before_anything_is_encoded(self, setup):
         cast("Any", setup.model).codec = None
@@ -230,20 +230,20 @@ class TestAdmission:
             await setup.start("ab", "c")
 
     async def test_request_that_would_be_late_is_refused_before_anything_is_queued(self, setup):
-        setup.dispatcher.answer_to_forecast = (0.0, 5.0)
+        setup.pool.answer_to_forecast = (0.0, 5.0)
         setup.call = new_call(deadline=time.monotonic() + 3.0)
 
         with pytest.raises(Overloaded) as error:
             await setup.start("ab", "", "c")
 
         assert error.value.reason == "deadline_unattainable"
-        assert setup.dispatcher.forecasts == [(3, 2)]
-        assert setup.dispatcher.jobs == []
+        assert setup.pool.forecasts == [(3, 2)]
+        assert setup.pool.jobs == []
 
     async def test_large_request_behind_too_much_work_is_refused_before_it_is_encoded(self, setup, monkeypatch):
         monkeypatch.setattr(translator_module, "INLINE_CHARACTERS", 3)
         cast("Any", setup.model).codec = None
-        setup.dispatcher.answer_to_forecast = (31.0, 31.0)
+        setup.pool.answer_to_forecast = (31.0, 31.0)
 
         with pytest.raises(Overloaded) as error:
             await setup.start("abcd")
@@ -256,7 +256,7 @@ class TestRefusalBeforeTheMessage:
 
     async def refused(self, setup: Setup, finish_s: float) -> None:
         """Have a call with 3 s left refused, after which the next text would take `finish_s`."""
-        setup.dispatcher.answer_to_forecast = (0.0, 5.0)
+        setup.pool.answer_to_forecast = (0.0, 5.0)
         setup.model.wait = Wait(time.monotonic(), 0.0, finish_s)
         setup.call = new_call(deadline=time.monotonic() + 3.0)
         with pytest.raises(Overloaded):
@@ -286,8 +286,8 @@ class TestRefusalBeforeTheMessage:
         assert setup.translator.refusal(SHOP, now + 3.0) is None
 
     async def test_closed_door_and_full_budgets_refuse_unread(self, setup):
-        with setup.admission.admit(1, now=0.0, caller=SHOP) as permit:
-            permit.take_tokens(100)
+        with setup.admission.admit(1, now=0.0, caller=SHOP) as reservation:
+            reservation.take_tokens(100)
             full = setup.translator.refusal(SHOP, time.monotonic() + 3.0)
         setup.admission.close("the server is draining")
         closed = setup.translator.refusal(SHOP, time.monotonic() + 3.0)
@@ -321,9 +321,9 @@ async def test_large_requests_are_encoded_and_decoded_in_a_thread(setup, monkeyp
     for text in ("ab", "abcd"):
         setup.call = new_call()
         task = setup.start(text)
-        await setup.dispatcher.submitted(1)
-        setup.dispatcher.answer(0, text)
+        await setup.pool.submitted(1)
+        setup.pool.answer(0, text)
         await task
-        setup.dispatcher.futures.clear()
+        setup.pool.futures.clear()
 
     assert [is_main for _, is_main in tokenizer.asked] == [True, True, False, False]

@@ -16,7 +16,7 @@ from service.text.glossary import Glossary
 from service.translate.raw import Settings
 from service.translate.search import Reply, Searches, Task
 from service.translate.texts import translate_text
-from tests.fakes.manual_dispatcher import CharacterTokenizer
+from tests.fakes.manual_pool import CharacterTokenizer
 
 Model = Callable[[str], str]
 

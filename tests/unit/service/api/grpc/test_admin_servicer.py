@@ -32,7 +32,7 @@ SERVING = SimpleNamespace(
     info=model_info("m", "2", source_language="en", precision="int8"),
     state=HostState.SERVING,
     sha256_12="0" * 12,
-    dispatcher=SimpleNamespace(queued_jobs=5, queued_tokens=50, snapshots=lambda now: [ENGINE]),
+    pool=SimpleNamespace(queued_jobs=5, queued_tokens=50, snapshots=lambda now: [ENGINE]),
 )
 REFUSED = Refusal(
     name="m",

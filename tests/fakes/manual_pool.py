@@ -1,4 +1,4 @@
-"""A model whose dispatcher the test answers by hand, and whose tokens are characters; no engine."""
+"""A model whose pool the test answers by hand, and whose tokens are characters; no engine."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,13 +11,14 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import Overloaded, Wait
-from service.models.catalogue import Lease, OnRoom, Work, WorkDone
-from service.models.info import TextCodec, search_params
+from service.models.catalogue import OnRoom, UseCount, Work, WorkDone
+from service.models.info import TextCodec
 from service.models.loaded import ModelHost, check_time, run_work
+from service.models.options import search_params
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate
 from service.records import NO_OPTIONS, ModelInfo
-from service.scheduler.admission import Permit
+from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.model_info import model_info
@@ -53,7 +54,7 @@ class Submitted:
     shows_heads: bool = False
 
 
-class ManualDispatcher:
+class ManualPool:
     """Remembers what was submitted; the test resolves the futures."""
 
     def __init__(self) -> None:
@@ -103,8 +104,8 @@ class ManualDispatcher:
 class ManualModel:
     info: ModelInfo = field(default_factory=lambda: model_info("m"))
     codec: TextCodec = field(default_factory=lambda: codec(CharacterTokenizer()))
-    dispatcher: Any = field(default_factory=ManualDispatcher)
-    lease: Lease = field(default_factory=Lease)
+    pool: Any = field(default_factory=ManualPool)
+    in_use: UseCount = field(default_factory=UseCount)
     is_loaded: bool = True
     sha256_12: str = "abc"
     limits: LimitsConfig = field(default_factory=LimitsConfig)
@@ -114,12 +115,12 @@ class ManualModel:
     def default_params(self) -> SearchParams:
         return search_params(self.info, NO_OPTIONS)
 
-    def refuse_early(self, call: Call, permit: Permit) -> None:
-        check_time((), self.default_params, call, permit, self.dispatcher)
+    def refuse_early(self, call: Call, reservation: Reservation) -> None:
+        check_time((), self.default_params, call, reservation, self.pool)
 
-    async def run(self, work: Work, call: Call, permit: Permit, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
         try:
-            return await run_work(work, call, permit, self.dispatcher, self.limits, on_room)
+            return await run_work(work, call, reservation, self.pool, self.limits, on_room)
         except Overloaded as error:
             error.wait = self.wait
             raise

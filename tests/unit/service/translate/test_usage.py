@@ -10,7 +10,7 @@ from service.engine.wire import FinishReason
 from service.errors import DragomanError, InternalError, Overloaded, TooLong, Unavailable
 from service.records import TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
-from service.translate.usage import PERIOD_S, Account
+from service.translate.usage import PERIOD_S, UsageMeter
 
 SHOP = Caller(name="shop", source="key")
 
@@ -32,10 +32,10 @@ ANSWERS = {
 ONCE = {"texts": 2, "characters": 4, "source_tokens": 3, "target_tokens": 11, "row_steps": 24}
 
 
-def add(account: Account, caller: Caller) -> None:
+def add(usage_meter: UsageMeter, caller: Caller) -> None:
     call = Call(method="m", caller=caller, started=0.0, deadline=9.0)
     result = TranslationResult(translations=list(ANSWERS.values()), model="m")
-    account.translated(TranslationRequest(texts=list(ANSWERS)), result, call)
+    usage_meter.translated(TranslationRequest(texts=list(ANSWERS)), result, call)
 
 
 def used(metrics: Metrics, caller: str) -> dict[str, float | None]:
@@ -50,21 +50,21 @@ def used(metrics: Metrics, caller: str) -> dict[str, float | None]:
 
 def test_what_was_answered_is_usage_of_a_caller_with_a_key_and_what_failed_is_not():
     metrics = Metrics()
-    account = Account(metrics)
+    usage_meter = UsageMeter(metrics)
 
-    add(account, SHOP)
-    add(account, SHOP)
+    add(usage_meter, SHOP)
+    add(usage_meter, SHOP)
 
     assert used(metrics, "shop") == {name: 2 * amount for name, amount in ONCE.items()}
 
 
 def test_callers_without_a_key_are_counted_together_from_the_start():
     metrics = Metrics()
-    account = Account(metrics)
+    usage_meter = UsageMeter(metrics)
     before = used(metrics, "_other")
     for number in range(50):
-        add(account, Caller(name=f"10.0.0.{number}"))
-        add(account, Caller(name=f"user {number}", source="proxy"))
+        add(usage_meter, Caller(name=f"10.0.0.{number}"))
+        add(usage_meter, Caller(name=f"user {number}", source="proxy"))
 
     assert set(before.values()) == {0.0}
     assert used(metrics, "_other")["texts"] == 200
@@ -72,13 +72,13 @@ def test_callers_without_a_key_are_counted_together_from_the_start():
 
 
 def test_usage_of_a_caller_is_one_line_in_the_log_and_not_repeated():
-    account = Account(Metrics())
+    usage_meter = UsageMeter(Metrics())
     for caller in (SHOP, Caller(name="shop"), SHOP):
-        add(account, caller)
+        add(usage_meter, caller)
 
     with capture_logs() as lines:
-        account.write()
-        account.write()
+        usage_meter.write()
+        usage_meter.write()
 
     event = {"event": "usage", "log_level": "info", "client": "shop"}
     assert lines == [
@@ -88,22 +88,22 @@ def test_usage_of_a_caller_is_one_line_in_the_log_and_not_repeated():
 
 
 def test_lines_are_written_when_a_period_is_over():
-    account = Account(Metrics())
-    account.write_if_due(100.0)
+    usage_meter = UsageMeter(Metrics())
+    usage_meter.write_if_due(100.0)
 
     with capture_logs() as lines:
         for now in (100.25, 100.0 + PERIOD_S - 0.25, 100.0 + PERIOD_S, 100.25 + PERIOD_S):
-            add(account, SHOP)
-            account.write_if_due(now)
+            add(usage_meter, SHOP)
+            usage_meter.write_if_due(now)
 
     assert [line["calls"] for line in lines] == [3]
 
 
 def test_usage_of_several_processes_is_one_line_for_each_caller():
-    accounts = [Account(Metrics()) for _ in range(3)]
+    accounts = [UsageMeter(Metrics()) for _ in range(3)]
     core, *edges = accounts
-    for account in accounts:
-        add(account, SHOP)
+    for usage_meter in accounts:
+        add(usage_meter, SHOP)
     add(edges[1], Caller(name="10.0.0.7"))
 
     with capture_logs() as lines:
@@ -111,8 +111,8 @@ def test_usage_of_several_processes_is_one_line_for_each_caller():
             for edge in edges:
                 core.absorb(pickle.loads(pickle.dumps(edge.take())))
         core.write()
-        for account in accounts:
-            account.write()
+        for usage_meter in accounts:
+            usage_meter.write()
 
     assert [(line["client"], line["calls"], line["target_tokens"]) for line in lines] == [
         ("shop", 3, 3 * ONCE["target_tokens"]),
@@ -121,10 +121,10 @@ def test_usage_of_several_processes_is_one_line_for_each_caller():
 
 
 def test_usage_of_another_process_does_not_count_in_the_metrics_again():
-    metrics, edge = Metrics(), Account(Metrics())
+    metrics, edge = Metrics(), UsageMeter(Metrics())
     add(edge, SHOP)
 
-    Account(metrics).absorb(edge.take())
+    UsageMeter(metrics).absorb(edge.take())
 
     assert used(metrics, "shop")["texts"] is None
 
@@ -140,6 +140,6 @@ def test_usage_of_another_process_does_not_count_in_the_metrics_again():
 def test_text_of_a_stream_that_is_refused_is_counted_by_reason(error: DragomanError, reason: str):
     metrics = Metrics()
 
-    Account(metrics).text_failed(error)
+    UsageMeter(metrics).text_failed(error)
 
     assert metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": reason}) == 1.0
