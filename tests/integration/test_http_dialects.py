@@ -406,6 +406,8 @@ class TestDeepLGlossaries:
             ({"entries": "cat"}, "line 1: a term has a source and a target"),
             ({"entries": ""}, "has no terms"),
             ({"entries": "a,b\na,c", "entries_format": "csv"}, "'a' twice"),
+            ({"entries": "a,b\ra,c", "entries_format": "csv"}, "'a' twice"),
+            ({"entries": "a," + "b" * 140_000, "entries_format": "csv"}, "field larger than field limit"),
             ({"entries": "a\t" + "b" * 100_001}, "at most 100000"),
             ({"entries": "a\tb", "name": "n" * 2_000}, "1 to 1,024"),
         ],

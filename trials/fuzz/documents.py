@@ -15,6 +15,7 @@ import json
 import random
 import re
 import resource
+import signal
 import sys
 import time
 import zipfile
@@ -148,6 +149,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("files", nargs="*", type=Path, help="more packages to damage")
     options = parser.parse_args()
+    faulthandler.register(signal.SIGPROF, chain=True)
     seeds = {**SEEDS, **{str(file): file.read_bytes() for file in options.files}}
     outcomes, slowest = Counter[str](), (0.0, "")
     for name, content in large().items():
@@ -160,8 +162,8 @@ def main() -> int:
         rng = random.Random(options.seed * 1_000_000 + number)
         name = rng.choice(list(seeds))
         content = damaged(seeds[name], rng)
-        faulthandler.dump_traceback_later(SECONDS, exit=True)  # a hang ends with where it is
-        began = time.monotonic()
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the CPU; a hang ends with where it is
+        began = time.process_time()
         try:
             outcomes[outcome(name, content)] += 1
         except Exception:
@@ -169,8 +171,8 @@ def main() -> int:
             Path(f"build/damaged{Path(name).suffix}").write_bytes(content)
             print(f"number {number} of seed {options.seed}, {name}: kept in build/", file=sys.stderr)
             raise
-        faulthandler.cancel_dump_traceback_later()
-        slowest = max(slowest, (time.monotonic() - began, f"{name} {number}"))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        slowest = max(slowest, (time.process_time() - began, f"{name} {number}"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures = {"outcomes": outcomes, "slowest_s": round(slowest[0], 3), "slowest": slowest[1], "peak_mib": round(peak)}
     is_good = peak <= MEBIBYTES and outcomes.keys() <= {"refused", "written", "without texts"}

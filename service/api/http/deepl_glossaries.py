@@ -123,7 +123,13 @@ class DeepLGlossaries:
 
 def _terms(entries: str, delimiter: str) -> list[Term]:
     """Return the terms of lines with two fields; blank lines say nothing; raises InvalidInput."""
-    rows = csv.reader(io.StringIO(entries)) if delimiter == "," else (line.split("\t") for line in entries.splitlines())
+    try:
+        if delimiter == ",":
+            rows = list(csv.reader(io.StringIO(entries, newline=None)))  # any line end ends a line
+        else:
+            rows = [line.split("\t") for line in entries.splitlines()]
+    except csv.Error as error:
+        raise InvalidInput(f"entries: {error}", field="entries") from error
     terms: list[Term] = []
     for number, fields in enumerate(rows, start=1):
         stripped = [field.strip() for field in fields]
