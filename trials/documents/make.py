@@ -290,8 +290,12 @@ def convert(office: str, file: Path, suffix: str, directory: Path) -> Path:
         "--convert-to",
         suffix,
     ]
+    if file.suffix == ".html":  # as a text: a web page is written as fewer formats
+        command.append("--infilter=HTML (StarWriter)")
     subprocess.run([*command, "--outdir", directory, file], check=True, capture_output=True, timeout=300)
-    return directory / f"{file.stem}.{suffix.partition(':')[0]}"
+    converted = directory / f"{file.stem}.{suffix.partition(':')[0]}"
+    assert converted.exists(), f"{file} is not written as {suffix}"
+    return converted
 
 
 def _saved(document) -> bytes:
