@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc.aio
 import pytest
 from hypothesis import settings
 
@@ -19,6 +20,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=20_000)  # by hand
 settings.load_profile("repeatable")
+
+
+# gRPC's asyncio part ends when its last object is collected, and the collector then waits for its calls, whichever test
+# runs by then: for ever where a call has been left without an end.  So it stays.
+grpc.aio.init_grpc_aio()
 
 
 # Files that take long come first, so that at the end no process of pytest waits for another one.
