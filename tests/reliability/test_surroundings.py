@@ -151,7 +151,7 @@ async def test_keepalive_loses_no_call_and_a_ping_every_100_ms_ends_the_connecti
     every_s = MIN_PING_INTERVAL_S + 0.5
     keepalive: dict[str, Any] = {
         "keepalive_time_ms": round(every_s * 1e3),
-        "keepalive_reservation_without_calls": 1,
+        "keepalive_permit_without_calls": 1,
         "http2.max_pings_without_data": 0,
     }
     hasty_pings = 0

@@ -56,7 +56,7 @@ def grpc_options(config: ServerConfig, *, is_shared: bool = False) -> list[tuple
         ("grpc.keepalive_time_ms", _ms(listen.keepalive_time_s)),
         ("grpc.keepalive_timeout_ms", _ms(listen.keepalive_timeout_s)),
         ("grpc.http2.ping_timeout_ms", _ms(listen.keepalive_timeout_s)),  # gRPC's own is a minute
-        ("grpc.keepalive_reservation_without_calls", 1),
+        ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),  # no limit to our own: a long silent call is watched to its end
         ("grpc.http2.min_ping_interval_without_data_ms", _ms(MIN_PING_INTERVAL_S)),
         ("grpc.max_connection_idle_ms", _ms(listen.max_connection_idle_s)),
