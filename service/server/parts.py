@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import grpc.aio
 
@@ -186,9 +186,11 @@ class Status(ServerStatus):
         await self._parts.refresh()
         families = self._metrics.families
         return {
-            "queued": _total(families.watched["queue_requests"].collect()),
-            "rows": _total(families.watched["live_rows"].collect()),
-            "tokens": _total(families.tokens.collect(), direction="target"),
+            "queued": sum(number for (number,) in families.watched["queue_requests"].sums().values()),
+            "rows": sum(number for (number,) in families.watched["live_rows"].sums().values()),
+            "tokens": sum(
+                number for (_, direction), (number,) in families.tokens.sums().items() if direction == "target"
+            ),
         }
 
     async def characters_of(self, client: str) -> int:
@@ -215,9 +217,3 @@ class Status(ServerStatus):
 
     async def find_document(self, name: str, key: str) -> JobStatus | None:
         return self._jobs.find(name, key)
-
-
-def _total(metrics: Iterable[Any], **labels: str) -> float:
-    """Return the sum of a family's samples that have these labels."""
-    samples = [sample for metric in metrics for sample in metric.samples]
-    return float(sum(sample.value for sample in samples if labels.items() <= sample.labels.items()))

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from prometheus_client import CollectorRegistry
-
 from service.records import WarningKind
 from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily
 
@@ -66,11 +64,10 @@ class Definition:
 
 
 class Families:
-    """The families in one registry."""
+    """The families of one server."""
 
-    def __init__(self, registry: CollectorRegistry, methods: Sequence[str] = ()) -> None:
+    def __init__(self, methods: Sequence[str] = ()) -> None:
         """Define the families; `methods` are those of calls for a model, as labels."""
-        self._registry = registry
         self._families: list[tuple[Definition, CounterFamily | GaugeFamily | HistogramFamily]] = []
         self.watched: dict[str, GaugeFamily] = {}  # those that are read at each scrape, by name
         self._define_calls(methods)
@@ -86,6 +83,9 @@ class Families:
             if definition.kind != "gauge" and definition.labels.keys() >= known.keys():
                 for values in product(*({**definition.labels, **{name: (known[name],) for name in known}}.values())):
                     family.labels(*values)
+
+    def __iter__(self) -> Iterator[CounterFamily | GaugeFamily | HistogramFamily]:
+        return (family for _, family in self._families)
 
     def amounts(self) -> Iterator[CounterFamily | GaugeFamily | HistogramFamily]:
         """Yield the families that add up over processes."""
@@ -316,7 +316,7 @@ class Families:
         seen_as = f"dragoman_{name}_total"
         by = f" by ({', '.join(labels)})" if labels else ""
         query = query or f"sum(rate({seen_as}[5m])){by}"
-        family = CounterFamily(f"dragoman_{name}", description, tuple(labels))
+        family = CounterFamily(seen_as, description, tuple(labels))
         self._add(Definition(seen_as, "counter", description, query, labels), family)
         return family
 
@@ -338,7 +338,6 @@ class Families:
         return family
 
     def _add(self, definition: Definition, family: CounterFamily | GaugeFamily | HistogramFamily) -> None:
-        self._registry.register(family)
         self._families.append((definition, family))
 
     def _watch(self, name: str, description: str, *labels: str, query: str = "", is_amount: bool = True) -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from service.call import Call
 from service.engine.wire import StepStats
@@ -25,7 +25,7 @@ from service.telemetry.families import (
     STREAM_TEXT_CODES,
     Families,
 )
-from service.telemetry.series import Counter, Gauge, Histogram, Labels, Numbers, exposition_of
+from service.telemetry.series import Counter, Gauge, Histogram, Labels, Numbers
 
 Snapshot = Mapping[str, Mapping[Labels, Numbers]]  # what one process counts, by the names of families
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -46,10 +46,10 @@ class Metrics:
 
     def __init__(self, *, methods: Sequence[str] = ()) -> None:
         """Nothing has happened; `methods` are those of calls for a model, as labels."""
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
-        self.families = Families(self.registry, methods)
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        GCCollector(registry=self._process)
+        self.families = Families(methods)
         self.families.build_info.labels(server_version()).set(1)
         self._cache_hits, self._cache_misses = map(self.families.translation_cache_sentences.labels, CACHE_RESULTS)
         self._methods = methods
@@ -93,8 +93,8 @@ class Metrics:
 
     def characters_of(self, client: str) -> int:
         """Return how many characters were translated for a client, by its label, in all processes."""
-        (family,) = self.families.client_characters.collect()
-        return int(sum(sample.value for sample in family.samples if sample.labels["client"] == client))
+        (number,) = self.families.client_characters.sums().get((client,), (0.0,))
+        return int(number)
 
     def observe_lag(self, seconds: float) -> None:
         self.families.event_loop_lag.observe(seconds)
@@ -143,8 +143,10 @@ class Metrics:
         All numbers are of the moment when the first is asked for; to write them takes longer than to read them, and
         calls can be let through meanwhile.
         """
-        for family in list(self.registry.collect()):
-            yield exposition_of(family)
+        sums = [(family, family.sums()) for family in self.families]
+        yield generate_latest(self._process)
+        for family, of_family in sums:
+            yield family.text(of_family).encode()
 
     def _series_of_start(self, method: str) -> tuple[Counter, Gauge]:
         return self.families.requests_received.labels(method), self.families.requests_in_flight.labels(method)

@@ -18,6 +18,7 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
+from tests.fakes.books import sample_of
 from tests.fakes.calls import eventually, failure, status_of
 from tests.fakes.handled_calls import (
     ONE,
@@ -68,8 +69,7 @@ class TestErrors:
         assert status_of(received).details[1].Unpack(retry)
         assert (info.reason, retry.retry_delay.ToMilliseconds()) == ("queue_full", 1_500)
         assert dict(received.trailing_metadata())["grpc-retry-pushback-ms"] == "1500"
-        read = harness.metrics.registry.get_sample_value
-        assert read("dragoman_rejected_total", {"reason": "queue_full"}) == 1.0
+        assert sample_of(harness.metrics, "dragoman_rejected_total", {"reason": "queue_full"}) == 1.0
 
     async def test_bad_field_is_named_for_programs(self, harness):
         harness.behaviour = raising(InvalidInput("bad beam", field="options.beam_size"))

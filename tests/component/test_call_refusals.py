@@ -18,6 +18,7 @@ from service.errors import (
     DragomanError,
     Overloaded,
 )
+from tests.fakes.books import sample_of
 from tests.fakes.calls import eventually, failure
 from tests.fakes.handled_calls import (
     ONE,
@@ -59,7 +60,7 @@ class TestRefusalsBeforeTheMessage:
             assert dict(early.trailing_metadata())["grpc-retry-pushback-ms"] == "10"
             assert dict(early.trailing_metadata())["x-request-id"] == "mine"
             assert await server.books() == {"RESOURCE_EXHAUSTED": 2.0}
-            assert server.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": "queue_full"}) == 2.0
+            assert sample_of(server.metrics, "dragoman_rejected_total", {"reason": "queue_full"}) == 2.0
 
     async def test_only_calls_of_refusable_methods_are_asked_about_with_their_caller_and_deadline(self):
         full = Full(0)

@@ -7,12 +7,13 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import psutil
 
+from service.telemetry.metrics import Metrics
 from tests.fakes.server_process import ServerProcess
 
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
@@ -23,6 +24,13 @@ def samples(page: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Name, labels and value of each sample of a page."""
     for name, labels, value in _SAMPLE.findall(page):
         yield name, dict(_LABEL.findall(labels)), float(value)
+
+
+def sample_of(metrics: Metrics, name: str, labels: Mapping[str, str] | None = None) -> float | None:
+    """The value of a sample on the page of this process; None where there is none."""
+    page = b"".join(metrics.exposition()).decode()
+    wanted = (name, dict(labels or {}))
+    return next((value for name, labels, value in samples(page) if (name, labels) == wanted), None)
 
 
 def imbalance(page: str) -> dict[str, float]:

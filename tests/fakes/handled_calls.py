@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ from service.api.grpc.calls import CallHandlers, Malformed, Refuse
 from service.call import Call
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver
+from tests.fakes.books import sample_of, samples
 
 ONE, MANY = "test.Service/One", "test.Service/Many"
 MAX_WATCHES = 16
@@ -75,15 +77,15 @@ class Harness:
 
     async def books(self, method: str = ONE) -> dict[str, float]:
         """Answered calls by code, once every call that was cancelled is in the books; received ones are as many."""
-        read = self.metrics.registry.get_sample_value
+        read = partial(sample_of, self.metrics)
         async with asyncio.timeout(5):
             while read("dragoman_requests_in_flight", {"method": method}):  # noqa: ASYNC110  books raise no events
                 await asyncio.sleep(0.01)
-        samples = [sample for family in self.metrics.registry.collect() for sample in family.samples]
+        page = b"".join(self.metrics.exposition()).decode()
         answered = {
-            sample.labels["code"]: sample.value
-            for sample in samples
-            if sample.name == "dragoman_requests_total" and sample.labels["method"] == method
+            labels["code"]: value
+            for name, labels, value in samples(page)
+            if name == "dragoman_requests_total" and labels["method"] == method
         }
         received = read("dragoman_requests_received_total", {"method": method}) or 0.0
         assert received == sum(answered.values())

@@ -14,6 +14,7 @@ from service.models.repository import BundleCandidate, BundleCandidates, Reposit
 from service.models.watch import Reloader
 from service.records import ModelInfo
 from service.telemetry.metrics import Metrics
+from tests.fakes.books import sample_of
 from tests.fakes.model_info import model_info
 
 GAUGES = ("queued_jobs", "queued_tokens", "queued_work_s", "running_jobs", "live_rows", "engines", "missing_engines")
@@ -132,7 +133,7 @@ class Directory:
     def counted(self, name: str, result: Result) -> float:
         """How many versions of a model the metrics have with this result."""
         labels = {"model": name, "result": result.value}
-        return self.metrics.registry.get_sample_value("dragoman_model_reload_total", labels) or 0.0
+        return sample_of(self.metrics, "dragoman_model_reload_total", labels) or 0.0
 
 
 def change(label: str, result: Result, reason: str = "") -> ModelChange:

@@ -129,9 +129,8 @@ class Harness:
 
     def failed(self) -> dict[str, int]:
         """Texts of streams that failed, by status, where there are any."""
-        families = self.metrics.registry.collect()
-        counter = next(family for family in families if family.name == "dragoman_stream_failed_texts")
-        return {item.labels["code"]: int(item.value) for item in counter.samples if item.value}
+        sums = self.metrics.families.stream_failed_texts.sums()
+        return {code: int(number) for (_, code), (number,) in sums.items() if number}
 
 
 @pytest.fixture

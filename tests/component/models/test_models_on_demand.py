@@ -31,6 +31,7 @@ from service.scheduler.admission import Admission
 from service.server.model_hosting import ModelParts
 from service.translate.translator import Translator
 from service.translate.usage import UsageMeter
+from tests.fakes.books import sample_of
 from tests.fakes.calls import eventually
 
 BUNDLE = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
@@ -87,7 +88,7 @@ class Server:
 
     @property
     def num_loads(self) -> int:
-        return int(self.parts.metrics.registry.get_sample_value("dragoman_model_load_seconds_count") or 0)
+        return int(sample_of(self.parts.metrics, "dragoman_model_load_seconds_count") or 0)
 
 
 def put(repository: Path, name: str, version: str = "1") -> None:

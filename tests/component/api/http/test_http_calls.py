@@ -30,6 +30,7 @@ from service.errors import (
     Unavailable,
 )
 from service.telemetry.metrics import Metrics
+from tests.fakes.books import samples
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log
 
@@ -90,8 +91,8 @@ class Harness:
         return Answer(answer)
 
     def codes(self) -> dict[str, float]:
-        samples = [sample for family in self.metrics.registry.collect() for sample in family.samples]
-        return {item.labels["code"]: item.value for item in samples if item.name == "dragoman_requests_total"}
+        page = b"".join(self.metrics.exposition()).decode()
+        return {labels["code"]: value for name, labels, value in samples(page) if name == "dragoman_requests_total"}
 
 
 class Answer:

@@ -1,6 +1,7 @@
 """Which model a request means, and what is counted and told of the versions that come and go."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from service.models.loaded import HostState
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate
 from service.telemetry.metrics import Metrics
+from tests.fakes.books import sample_of
 from tests.fakes.model_info import model_info
 from tests.fakes.repository_in_memory import FakeHost, idle_engines, registry_of
 
@@ -118,7 +120,7 @@ def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_s
     registry.publish(host("good", "1", 0))
     registry.refuse(bad, ValueError("bad"))
 
-    read = metrics.registry.get_sample_value
+    read = partial(sample_of, metrics)
     before = [read("dragoman_model_refused", {"model": name}) for name in ("new", "good")]
     registry.forget_refusals([bad.directory])
 

@@ -20,6 +20,7 @@ from service.models.repository import BundleCandidate
 from service.models.translation_cache import Key, TranslationCache
 from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
+from tests.fakes.books import sample_of
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.manual_pool import ManualPool
 
@@ -42,7 +43,7 @@ class Cache(TranslationCache):
         super().__init__(max_bytes, self.metrics)
 
     def count(self, name: str, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(f"dragoman_translation_cache_{name}", labels)
+        return sample_of(self.metrics, f"dragoman_translation_cache_{name}", labels)
 
     def key_of(self, *ids: int, host: int = 0, caller: Caller = ANYBODY, prefix: tuple[int, ...] = ()) -> Key:
         return self.key(host, caller, PARAMS, ids, prefix)

@@ -10,6 +10,7 @@ from service.engine.wire import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
 from service.records import Priority, TranslatedText, Translation, WarningKind
 from service.telemetry.metrics import Metrics
+from tests.fakes.books import sample_of
 
 VERSIONS = [
     {"version": version, "sha256_12": "0" * 12, "provider": "cpu", "runtime": "native"} for version in ("1", "2")
@@ -18,7 +19,7 @@ VERSIONS = [
 
 def read(metrics: Metrics, name: str, **labels: str) -> float | None:
     """A sample of `dragoman_{name}`; None where there is no such series."""
-    return metrics.registry.get_sample_value(f"dragoman_{name}", labels)
+    return sample_of(metrics, f"dragoman_{name}", labels)
 
 
 def num_series(metrics: Metrics) -> int:

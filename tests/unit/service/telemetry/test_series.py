@@ -1,26 +1,19 @@
 """Series of plain numbers, read back from the page by Prometheus' own parser."""
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
-from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily, exposition_of
+from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily
 
 
-def samples(family: Collector) -> dict[tuple[str, ...], float]:
+def samples(family: CounterFamily | GaugeFamily | HistogramFamily) -> dict[tuple[str, ...], float]:
     """Values of the page by the sample's name and its labels' values."""
-    registry = CollectorRegistry()
-    registry.register(family)
-    (metric,) = family.collect()
-    page = exposition_of(metric)
-    assert page == generate_latest(registry)
-    (parsed,) = text_string_to_metric_families(page.decode())
+    (parsed,) = text_string_to_metric_families(family.text(family.sums()))
     return {(sample.name, *sample.labels.values()): sample.value for sample in parsed.samples}
 
 
 def test_counter_adds_up_by_the_values_of_its_labels():
-    family = CounterFamily("texts", "Texts.", ("model", "code"))
+    family = CounterFamily("texts_total", "Texts.", ("model", "code"))
     family.labels("m", "OK").inc()
     family.labels("m", "OK").inc(2.5)
     family.labels('a "b"\n\\c', "OK")
@@ -29,14 +22,14 @@ def test_counter_adds_up_by_the_values_of_its_labels():
 
 
 def test_series_is_the_same_each_time():
-    family = CounterFamily("texts", "Texts.", ("model",))
+    family = CounterFamily("texts_total", "Texts.", ("model",))
 
     assert family.labels("m") is family.labels("m")
     assert family.labels("m") is not family.labels("n")
 
 
 def test_family_without_labels_is_shown_from_the_start():
-    assert samples(CounterFamily("texts", "Texts.", ())) == {("texts_total",): 0.0}
+    assert samples(CounterFamily("texts_total", "Texts.", ())) == {("texts_total",): 0.0}
     assert samples(GaugeFamily("rows", "Rows.", ())) == {("rows",): 0.0}
     assert samples(HistogramFamily("tokens", "Tokens.", (), (1,)))[("tokens_count",)] == 0.0
 
@@ -72,3 +65,26 @@ def test_gauge_is_counted_up_and_down_set_read_and_removed():
 
     assert first == {("rows", "counted"): 1.0, ("rows", "read"): 3.0, ("rows", "set"): 0.25}
     assert samples(family) == {("rows", "counted"): 1.0, ("rows", "read"): 4.0}
+
+
+def test_page_is_what_the_library_writes_also_when_some_series_have_changed():
+    registry = CollectorRegistry()
+    names, values = ("model", "code"), (("m", "OK"), ('a "b"\n\\c', "OK"))
+    texts = CounterFamily("texts_total", "Texts\n\\.", names)
+    theirs = Counter("texts", "Texts\n\\.", names, registry=registry)
+    rows, their_rows = GaugeFamily("rows", "Rows.", ()), Gauge("rows", "Rows.", registry=registry)
+    wait = HistogramFamily("wait_seconds", "Wait.", names, (0.5, 1, 10))
+    their_wait = Histogram("wait_seconds", "Wait.", names, buckets=(0.5, 1, 10), registry=registry)
+
+    for number in range(4):
+        for of_series in values[: number % 2 + 1]:
+            texts.labels(*of_series).inc(10.0**number)
+            theirs.labels(*of_series).inc(10.0**number)
+            wait.labels(*of_series).observe(number / 3)
+            their_wait.labels(*of_series).observe(number / 3)
+        rows.labels().set(number)
+        their_rows.set(number)
+        page = "".join(family.text(family.sums()) for family in (texts, rows, wait))
+
+        written = generate_latest(registry).decode().splitlines(keepends=True)
+        assert page == "".join(line for line in written if "_created" not in line)

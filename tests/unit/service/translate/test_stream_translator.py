@@ -23,6 +23,7 @@ from service.records import Priority, TranslationRequest, TranslationResult
 from service.scheduler.admission import MIN_RETRY_S
 from service.telemetry.metrics import Metrics
 from service.translate.stream import StreamTranslator
+from tests.fakes.books import sample_of
 from tests.fakes.stream_service import LIMITS, OUT_OF_MEMORY, OneModel, router_to
 
 
@@ -48,7 +49,7 @@ class Setup:
 
     def rejected(self, reason: str) -> int:
         """What the metric says."""
-        return int(self.metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": reason}) or 0)
+        return int(sample_of(self.metrics, "dragoman_rejected_total", {"reason": reason}) or 0)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,7 @@ from service.telemetry.metrics import Metrics
 from service.translate import translator as translator_module
 from service.translate.translator import WAIT_HOLDS_S, Translator
 from service.translate.usage import UsageMeter
+from tests.fakes.books import sample_of
 from tests.fakes.manual_pool import CharacterTokenizer, ManualModel, codec, registry_of
 from tests.fakes.model_info import model_info
 
@@ -160,7 +162,7 @@ class TestResult:
         setup.pool.answer(0, "eins", queue_s=2.0)
         await task
 
-        read = setup.metrics.registry.get_sample_value
+        read = partial(sample_of, setup.metrics)
         assert read("dragoman_client_texts_total", {"client": "shop"}) == 1.0
         assert read("dragoman_rejected_total", {"reason": "too_long"}) == 1.0
         labels = {"method": "_other", "model": "m", "priority": "batch"}

@@ -1,6 +1,7 @@
 """What is counted of a request that was answered: what is usage, under which label, and no text in the log."""
 
 import pickle
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,6 +12,7 @@ from service.errors import DragomanError, InternalError, Overloaded, TooLong, Un
 from service.records import TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translate.usage import PERIOD_S, UsageMeter
+from tests.fakes.books import sample_of
 
 SHOP = Caller(name="shop", source="key")
 
@@ -39,7 +41,7 @@ def add(usage_meter: UsageMeter, caller: Caller) -> None:
 
 
 def used(metrics: Metrics, caller: str) -> dict[str, float | None]:
-    read = metrics.registry.get_sample_value
+    read = partial(sample_of, metrics)
     counts = {
         name: read(f"dragoman_client_{name}_total", {"client": caller}) for name in ("texts", "characters", "row_steps")
     }
@@ -142,4 +144,4 @@ def test_text_of_a_stream_that_is_refused_is_counted_by_reason(error: DragomanEr
 
     UsageMeter(metrics).text_failed(error)
 
-    assert metrics.registry.get_sample_value("dragoman_rejected_total", {"reason": reason}) == 1.0
+    assert sample_of(metrics, "dragoman_rejected_total", {"reason": reason}) == 1.0
