@@ -17,7 +17,7 @@ from tests.fakes.server_process import start_server as start_unchecked
 __all__ = ["echo_bundle", "seen", "start_paced", "start_server", "start_unchecked"]
 
 Seen = Callable[[str], None]
-CAPACITY = 100  # texts a second of a paced server
+CAPACITY = 50  # texts a second of a paced server: ten times as many calls are what gRPC can take on a slow machine
 SLOW = {"ECHO_STEP_S": "0.02"}
 DEFAULTS = {"DRAGOMAN_ENGINE__NUM_ENGINES": "", "DRAGOMAN_ENGINE__RUNNER_FACTORY": ""}  # of a server as it comes
 LONG = "some words " * 22 + "in all"  # five seconds when slow; no engine would see a long run of one letter, a span
@@ -78,12 +78,12 @@ def start_server(start_unchecked: StartServer) -> Iterator[StartServer]:
 
 @pytest.fixture
 def start_paced(start_server: StartServer) -> StartServer:
-    """Starts servers that answer 100 texts a second: 10 rows, steps of 10 ms, "abcdefgh" takes 10 steps at beam 1."""
+    """Starts servers that answer 50 texts a second: 10 rows, steps of 20 ms, "abcdefgh" takes 10 steps at beam 1."""
 
     def start_one(*options: str, **variables: str) -> ServerProcess:
         settings = {
             "DRAGOMAN_ENGINE__MAX_ROWS": "10",
-            "ECHO_PACE_S": "0.01",
+            "ECHO_PACE_S": "0.02",
         }
         return start_server(*options, **{**settings, **variables})
 

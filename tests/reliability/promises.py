@@ -73,7 +73,9 @@ PROMISES: dict[str, Promise] = {
     "C16": Promise("a translation that does not end", "cut at max_target_tokens, and says so"),
     # Overload, fairness, endurance.
     "D1": Promise("full queue: 10 calls, room for 8", "exactly 2 RESOURCE_EXHAUSTED, p99 < 10 ms"),
-    "D2": Promise("60 s at 2x and 10x capacity", "goodput >= 90 %, refusals < 10 ms, recovery <= 5 s, memory flat"),
+    "D2": Promise(
+        "60 s at 2x and 10x capacity", "goodput >= 90 % of that at 1x, refusals < 10 ms, recovery <= 5 s, memory flat"
+    ),
     "D2 real": Promise("60 s at 2x the real engine's capacity", "the same"),
     "D3": Promise("deadline that cannot be met", "refused at admission"),
     "D4": Promise("nine clients at 50 % and a greedy tenth at 450 %", "their p99 at most 2.5x what it was alone"),

@@ -118,5 +118,5 @@ async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
         f"-> {after * 1e3:.1f} ms after, memory {grown / 2**20:+.0f} MiB"
     )
     assert probe.errors == []
-    assert probe.p99() <= 5 * alone + 0.5
+    assert probe.p99() <= 5 * alone + 1.0  # a bare grpc.aio server takes 0.8 - 1.2 s on two slow cores
     assert grown < 100 << 20
