@@ -66,8 +66,10 @@ FULL = {
     "ECHO_STEP_S": "1",
 }
 PARTS = (  # beginnings of files below the repository or site-packages, and what they are
-    ("service/api/grpc/call_handlers", "what every call goes through"),
-    ("service/api/authentication", "who calls"),
+    ("service/api/grpc/calls", "what every call goes through"),
+    ("service/api/calls", "what every call goes through"),
+    ("service/api/auth", "who calls"),
+    ("service/api/api_keys", "who calls"),
     ("service/api/grpc/status", "status and trailers"),
     ("service/api/grpc", "messages"),
     ("google/", "messages"),

@@ -24,8 +24,8 @@ async def _serve() -> None:
 
     service, method = TRANSLATE.removeprefix("/").split("/")
     server = grpc.aio.server()
-    handlers = {method: grpc.unary_unary_rpc_method_handler(refuse)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(refuse)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(port, flush=True)
