@@ -2,10 +2,11 @@
 
     python bench/bench_files.py [--pages 1000] [--megabytes 50] [--seconds 60]
 
-Sends a document of so many pages to DeepL's protocol and, meanwhile, short texts one after another; after so many
-seconds the rest of the document is not waited for.  The same short texts go alone before.  A page is 2,000 characters,
-in runs as Word cuts them; the rest of the size is a picture.  Figures: time of the upload, milliseconds of the short
-texts, memory of the server's first process, and the document's status at the end.  One machine runs both sides.
+Sends a document of so many pages to DeepL's protocol and short texts, one after another: alone, while the document is
+read, and while its sentences are translated; after so many seconds the rest of it is not waited for.  A page is 2,000
+characters, in runs as Word cuts them; the rest of the size is a picture.  Figures: time of the upload and until the
+first sentences are translated, milliseconds of the short texts, memory of the server's first process, and the
+document's status at the end.  One machine runs both sides.
 """
 
 import io
@@ -16,8 +17,10 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import psutil
 import typer
@@ -33,6 +36,7 @@ from tests.fakes.packages import parts_of, word
 from tests.fakes.server_process import start
 
 CHARACTERS = 2_000  # of a page
+LONGEST_S = 600.0  # that a document waits and is read
 RUNNER = "service.engine.worker:create_runner"
 SHORT = [sentence for sentence in own_sentences(400, seed=7) if len(sentence) < 60]
 
@@ -62,16 +66,22 @@ def document(pages: int, megabytes: int) -> bytes:
     return written.getvalue()
 
 
-def short_texts(port: int, seconds: float) -> list[float]:
+def short_texts(port: int, seconds: float, is_over: Callable[[], bool] = lambda: False) -> list[float]:
     """Milliseconds of short texts, one after another for so long; each is another one than before."""
     times: list[float] = []
     ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
+    while time.monotonic() < ends and not is_over():
         text = f"{SHORT[len(times) % len(SHORT)][:-1]}, number {len(times)}."
         began = time.monotonic()
         post(port, "/translate", q=text, source="en", target="de")
         times.append((time.monotonic() - began) * 1e3)
     return times
+
+
+def status_of(port: int, handle: dict[str, str]) -> dict[str, str]:
+    """What DeepL's protocol says of a document."""
+    path = f"/v2/document/{handle['document_id']}"
+    return cast("dict[str, str]", post(port, path, document_key=handle["document_key"]).json())
 
 
 def row(name: str, times: list[float]) -> list[str]:
@@ -97,19 +107,21 @@ def main(
             wish = [("source_lang", "EN"), ("target_lang", "DE")]
             handle = post_multipart(server.http_port, "/v2/document", wish, ("a.docx", content)).json()
             upload_s = time.monotonic() - began
+            status = partial(status_of, server.http_port, handle)
+            reading = short_texts(server.http_port, LONGEST_S, lambda: status()["status"] != "queued")
+            read_s = time.monotonic() - began
             beside, after = short_texts(server.http_port, seconds), process.memory_info().rss
-            status = post(
-                server.http_port, f"/v2/document/{handle['document_id']}", document_key=handle["document_key"]
-            ).json()
+            ends = status()
         finally:
             server.process.kill()
             server.process.wait()
     table = Table("short texts", "number", "p50 ms", "p95 ms", "p99 ms", title=f"docx of {pages} pages, {megabytes} MB")
-    rows = [row("alone", alone), row("beside the document", beside)]
+    rows = [row("alone", alone), row("while it is read", reading), row("while it is translated", beside)]
     for one in rows:
         table.add_row(*one)
     Console().print(table)
-    figures = {"upload_s": round(upload_s, 2), "rss_mib": [before >> 20, after >> 20], "status": status}
+    times = {"upload_s": round(upload_s, 2), "read_s": round(read_s, 2)}
+    figures = {**times, "rss_mib": [before >> 20, after >> 20], "status": ends}
     print(json.dumps({"rows": rows, **figures, "machine": machine.describe(2)}))
 
 

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from service.documents.draft import Draft, FileDraft, Written
+from service.documents.draft import Draft, FileDraft, Slot, Written, filled
 from service.documents.markup_files import read_html
-from service.documents.package import Package
-from service.documents.paragraphs import PartReader, Place, Said, Vocabulary
-from service.documents.parts import Part, draft_of_parts
+from service.documents.package import Package, Part, Said, draft_of_parts
+from service.documents.paragraphs import PartReader, Vocabulary
 from service.documents.xml import attributes_at
 from service.records import Translation
 
@@ -38,7 +37,7 @@ class _Page:
         self._end = root.end() if root else 0
         named = attributes_at(text, root.start(), root.end()) if root else {}
         self.languages = [
-            Said("lang", one.value, Place(one.begin, one.end, fixed=one.value))
+            Said("lang", one.value, one.begin, one.end, one.value)
             for name, one in named.items()
             if name in {"lang", "xml:lang"}
         ]
@@ -47,9 +46,7 @@ class _Page:
         draft = read_html(self.text[self._end :])
 
         def write(translations: Sequence[Translation]) -> Written:
-            head, places = self.text[: self._end], [said.place for said in reversed(self.languages)]
-            for place in places:
-                head = head[: place.begin] + (place.fixed or "") + head[place.end :]
+            head = filled(self.text[: self._end], (Slot(one.begin, one.end, one.written) for one in self.languages))
             return Written(head + draft.write(translations).text)
 
         return Draft(draft.units, write)
@@ -62,8 +59,8 @@ def read(package: Package, target_language: str = "") -> FileDraft:
     locked = package.read("META-INF/encryption.xml") if "META-INF/encryption.xml" in package.entries else b""
     if re.search(rb"URI\s*=\s*[\"'][^\"']*\.x?html?[\"']", locked):
         raise ValueError("the book is protected against copying (DRM): its pages cannot be read")
-    pages = package.read_texts(lambda name: name.lower().endswith((".xhtml", ".html", ".htm")), is_xml=False)
-    others = package.read_texts(lambda name: name.lower().endswith((".opf", ".ncx")), allows_type=True)
+    pages = package.read_texts(lambda name: name.lower().endswith((".xhtml", ".html", ".htm")), document_type=None)
+    others = package.read_texts(lambda name: name.lower().endswith((".opf", ".ncx")), document_type="empty")
     found: dict[str, Part] = {name: _Page(text) for name, text in pages.items()}
     found |= {name: PartReader(text, _WORDS).read() for name, text in others.items()}
     parts = {name: found[name] for name in package.entries if name in found}

@@ -6,18 +6,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import PurePath
 
-from service.documents import (
-    apple_messages,
-    csv_columns,
-    epub,
-    json_messages,
-    markup_files,
-    ooxml,
-    opendocument,
-    properties,
-    subtitles,
-    xliff,
-)
+from service.documents import epub, markup_files, messages, ooxml, opendocument, subtitles
 from service.documents.draft import Draft, FileDraft, Line, Unit, report_of
 from service.documents.package import Package
 from service.extras import how_to_install
@@ -108,11 +97,19 @@ _READERS: dict[DocumentFormat, Callable[[str], Draft]] = {
     DocumentFormat.TEXT: markup_files.read_plain,
     DocumentFormat.HTML: markup_files.read_html,
     DocumentFormat.XML: markup_files.read_xml,
-    DocumentFormat.STRINGS: apple_messages.read,
-    DocumentFormat.STRINGSDICT: apple_messages.read_plurals,
-    DocumentFormat.PROPERTIES: properties.read,
+    DocumentFormat.STRINGSDICT: markup_files.read_stringsdict,
+    DocumentFormat.STRINGS: messages.read_strings,
+    DocumentFormat.PROPERTIES: messages.read_properties,
     DocumentFormat.SRT: partial(subtitles.read, has_references=False),
     DocumentFormat.VTT: partial(subtitles.read, has_references=True),
+}
+# Those of formats that may say their language.
+_LANGUAGE_READERS: dict[DocumentFormat, Callable[[str, str], Draft]] = {
+    DocumentFormat.XLIFF: markup_files.read_xliff,
+    DocumentFormat.JSON: messages.read_json,
+    DocumentFormat.ARB: partial(messages.read_json, is_arb=True),
+    DocumentFormat.YAML: messages.read_yaml,
+    DocumentFormat.CSV: messages.read_csv,
 }
 
 
@@ -132,9 +129,9 @@ def format_of(file: PurePath) -> DocumentFormat:
 
 def load_readers() -> None:
     """Import what reads each format, as far as its packages are installed, so that no document waits for it."""
-    for document_format in set(DocumentFormat) - PACKAGES:
+    for document_format in (DocumentFormat.MARKDOWN, DocumentFormat.PO, DocumentFormat.YAML):
         with suppress(ModuleNotFoundError):
-            _reader(document_format, "")
+            _reader(document_format, "")("")
 
 
 def read_file(content: bytes, document_format: DocumentFormat, target_language: str = "") -> FileDraft:
@@ -192,22 +189,13 @@ def _reader(document_format: DocumentFormat, target_language: str) -> Callable[[
     """Return who reads the format; raises ModuleNotFoundError where a package is missing."""
     if document_format in _READERS:
         return _READERS[document_format]
-    languages: dict[DocumentFormat, Callable[..., Draft]] = {
-        DocumentFormat.XLIFF: xliff.read,
-        DocumentFormat.JSON: json_messages.read,
-        DocumentFormat.ARB: partial(json_messages.read, is_arb=True),
-        DocumentFormat.CSV: csv_columns.read,
-    }
-    if document_format in languages:
-        return partial(languages[document_format], target_language=target_language)
-    if document_format is DocumentFormat.YAML:
-        from service.documents import yaml_messages
-
-        return partial(yaml_messages.read, target_language=target_language)
     if document_format is DocumentFormat.MARKDOWN:
         from service.documents import markdown
 
         return markdown.read
-    from service.documents import gettext
+    read = _LANGUAGE_READERS.get(document_format)
+    if read is None:
+        from service.documents import gettext
 
-    return partial(gettext.read, target_language=target_language)
+        read = gettext.read
+    return lambda text: read(text, target_language)

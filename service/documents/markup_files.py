@@ -1,15 +1,21 @@
-"""Plain text, HTML and XML: pieces that the server takes as they are, cut where no sentence is."""
+"""Plain text, HTML and XML: pieces that the server takes as they are, cut where no sentence is.
+
+Of XML, Android's resources, Apple's plurals and XLIFF have rules of their own.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from html import unescape
 from itertools import chain, pairwise
+from typing import NamedTuple
 from unicodedata import category
 
-from service.documents import android
 from service.documents.draft import Draft, Lines, Slot, Unit, Written, filled, has_language, text_of
-from service.documents.xml import Element, read_elements
-from service.records import TextFormat, Translation
+from service.documents.inline_tags import escaped
+from service.documents.messages import Message, draft_of_messages
+from service.documents.xml import Element, attributes_at, prefix_at, read_tree, translated_elements
+from service.records import TextFormat, Translation, WarningKind
 from service.text.lexer import HTML, Elements, TokenKind, lex
 
 # Characters of a piece, far below any limit of a server; one of HTML ends with the next block, one of text before that.
@@ -75,30 +81,6 @@ def read_html(text: str) -> Draft:
     return _draft(text, pairwise(cuts), TextFormat.HTML)
 
 
-def read_xml(text: str) -> Draft:
-    """Return the draft of an XML file: an element with text in it is a unit, with all elements inside as inline tags.
-
-    Android's resources have rules of their own.
-
-    Raises:
-        ValueError: the file is no well-formed XML.
-    """
-    every = read_elements(text)
-    if every[0].name == "resources":
-        return android.read(text, every)
-    elements = [one for one in every if one.has_text and one.is_translated]
-    return _draft(text, _outermost(elements), TextFormat.XML)
-
-
-def _outermost(elements: Iterable[Element]) -> Iterator[tuple[int, int]]:
-    """Yield where the contents of the elements are that are in no other of them."""
-    end = 0
-    for element in elements:
-        if element.begin >= end:
-            yield element.content, element.content_end
-            end = element.end
-
-
 def _block_ends(text: str) -> Iterator[int]:
     """Yield the places between the blocks of an HTML text."""
     tokens = list(lex(text, HTML))
@@ -124,3 +106,198 @@ def _write(
 ) -> Written:
     texts = map(text_of, units, translations)
     return Written(filled(text, (Slot(*place, new) for place, new in zip(places, texts, strict=True))))
+
+
+_NO_TEXT = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|&[^;\s]*;", re.DOTALL)
+
+
+def read_xml(text: str) -> Draft:
+    """Return the draft of an XML file: an element with text in it is a unit, with all elements inside as inline tags.
+
+    Raises:
+        ValueError: the file is no well-formed XML.
+    """
+    root = read_tree(text)
+    if root.name == "resources":
+        return _read_resources(text, root)
+    places: list[tuple[int, int]] = []
+    end = 0
+    for element in translated_elements(root, text):
+        if element.begin >= end and _has_text(element, text):  # directly inside
+            places.append((element.content, element.content_end))
+            end = element.end
+    return _draft(text, places, TextFormat.XML)
+
+
+def _has_text(element: Element, text: str) -> bool:
+    inside = element.elements
+    begins, ends = (
+        [element.content, *(one.end for one in inside)],
+        [*(one.begin for one in inside), element.content_end],
+    )
+    return any(has_language(_NO_TEXT.sub("", text[slice(*place)])) for place in zip(begins, ends, strict=True))
+
+
+_CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
+_TAG = re.compile(r"(<[^<>]*>)")
+_QUOTE = re.compile(r"(?<!\\)((?:\\\\)*+)(['\"])")
+_KEPT = re.compile(r"<xliff:g(?=[\s>])")
+_MARK = '  translate="no"'  # two spaces: it is known again, and taken out
+_ARRAYS = frozenset({"string-array", "plurals"})
+
+
+def _read_resources(text: str, root: Element) -> Draft:
+    """Return the draft of Android's resources: strings, items of arrays and plurals, with their escapes."""
+    messages: list[Message] = []
+    for element in translated_elements(root, text):
+        if element.name == "string":
+            messages += _resource(text, element)
+        elif element.name in _ARRAYS:
+            messages += (found for item in element.elements if item.name == "item" for found in _resource(text, item))
+    return draft_of_messages(text, messages)
+
+
+def _resource(text: str, element: Element) -> Iterator[Message]:
+    begin, end, text_format = element.content, element.content_end, TextFormat.XML
+    said = text[begin:end]
+    if data := _CDATA.fullmatch(said):
+        begin, end, text_format = begin + data.start(2), begin + data.end(2), TextFormat.HTML
+    elif said.lstrip()[:1] in ("@", "?"):  # which refer to other resources
+        return
+    if has_language(_TAG.sub("", text[begin:end])):
+        marked = _KEPT.sub(lambda match: match[0] + _MARK, text[begin:end])
+        yield Message(begin, end, marked, _escaped_resource, text_format)
+
+
+def _escaped_resource(text: str) -> str:
+    """Return a text whose quotes are escaped, unless quotes are around all of it."""
+    text = text.replace(_MARK, "")
+    if text.startswith('"') and text.endswith('"') and len(text) > 1:
+        return text
+    parts = (part if part.startswith("<") else _QUOTE.sub(r"\1\\\2", part) for part in _TAG.split(text))
+    return re.sub(r"\A(\s*)([@?])", r"\1\\\2", "".join(parts))
+
+
+_FORMS = frozenset({"zero", "one", "two", "few", "many", "other", "NSStringLocalizedFormatKey"})
+_VARIABLE = re.compile(r"%#@\w+@")
+
+
+def read_stringsdict(text: str) -> Draft:
+    """Return the draft of Apple's .stringsdict, the forms of plurals; raises ValueError."""
+    messages: list[Message] = []
+    for element in translated_elements(read_tree(text), text):
+        for key, value in pairwise(element.elements):
+            said = unescape(text[value.content : value.content_end])
+            is_form = (key.name, value.name) == ("key", "string") and key.text in _FORMS
+            if is_form and has_language(_VARIABLE.sub("", said)):
+                messages.append(Message(value.content, value.content_end, said, escaped))
+    return draft_of_messages(text, sorted(messages))
+
+
+_TO_DO = ("new", "needs-translation", "initial")  # states of targets that are written over
+_UNTRANSLATED = frozenset({WarningKind.NOT_TRANSLATED, WarningKind.EMPTY, WarningKind.COPIED})
+
+
+class _Pair(NamedTuple):
+    """A source and the place of its target."""
+
+    source: Element
+    target: Element | None
+    segment: Element | None  # in XLIFF 2, has the state
+
+
+def read_xliff(text: str, target_language: str = "") -> Draft:
+    """Return the draft of XLIFF 1.2 or 2: sources without a translation get a target, "translated" where it is one.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    root = read_tree(text)
+    version = _attribute(text, root, "version")
+    if root.name != "xliff" or version.split(".")[0] not in {"1", "2"}:
+        raise ValueError(f"the file is no XLIFF 1.2 or 2: it begins with {root.name} of version {version or 'none'}")
+    holder = "segment" if version[0] == "2" else "trans-unit"
+    elements = list(translated_elements(root, text))
+    pairs = [pair for element in elements if element.name == holder and (pair := _pair(element, text))]
+    lines = Lines(text)
+    units = tuple(
+        Unit(text[pair.source.content : pair.source.content_end], TextFormat.XLIFF, lines.number(pair.source.begin))
+        for pair in pairs
+    )
+    return Draft(units, partial(_write_targets, text, elements, pairs, units, target_language))
+
+
+def _pair(holder: Element, text: str) -> _Pair | None:
+    """Return the source and the target of a unit, None where there is nothing to do."""
+    named = {child.name: child for child in holder.elements}
+    source, target = named.get("source"), named.get("target")
+    if source is None or _attribute(text, holder, "approved") == "yes":
+        return None
+    if not has_language(_TAG.sub("", text[source.content : source.content_end])):
+        return None
+    segment = holder if holder.name == "segment" else None
+    state = _attribute(text, segment or target or holder, "state")
+    is_empty = target is None or not text[target.content : target.content_end].strip()
+    is_to_do = is_empty or state in _TO_DO
+    return _Pair(source, target, segment) if is_to_do else None
+
+
+def _write_targets(
+    text: str,
+    elements: Sequence[Element],
+    pairs: Sequence[_Pair],
+    units: Sequence[Unit],
+    language: str,
+    translations: Sequence[Translation],
+) -> Written:
+    slots: list[Slot] = []
+    for pair, unit, translation in zip(pairs, units, translations, strict=True):
+        if translation.error is None:
+            is_translated = _UNTRANSLATED.isdisjoint(warning.kind for warning in translation.warnings)
+            slots += _slots(text, pair, text_of(unit, translation), is_translated=is_translated)
+    if slots and language:
+        name, attribute = ("file", "target-language") if pairs[0].segment is None else ("xliff", "trgLang")
+        for element in elements:
+            if element.name == name and not _attribute(text, element, attribute):
+                slots.append(_with_attribute(text, element, attribute, language))
+    return Written(filled(text, sorted(slots)))
+
+
+def _slots(text: str, pair: _Pair, translation: str, *, is_translated: bool) -> Iterator[Slot]:
+    """Yield what is written of a pair: its target and, in XLIFF 2, the state of the segment."""
+    source, target, segment = pair
+    prefix = prefix_at(text, source.begin)
+    tag = f"<{prefix}target>"
+    if target is not None:
+        tag = text[target.begin : target.content].replace("/>", ">")
+    if segment is None:
+        tag = _tag_with(tag, "state", "translated" if is_translated else "needs-translation")
+    else:
+        yield _with_attribute(text, segment, "state", "translated" if is_translated else "initial")
+    written = f"{tag}{translation}</{prefix}target>"
+    if target is not None:
+        yield Slot(target.begin, target.end, written)
+    else:
+        begin = source.begin
+        while text[begin - 1].isspace():
+            begin -= 1
+        yield Slot(source.end, source.end, text[begin : source.begin] + written)
+
+
+def _attribute(text: str, element: Element, name: str) -> str:
+    """Return the value of an attribute; empty: it is not there."""
+    found = attributes_at(text, element.begin, element.content).get(name)
+    return found.value if found else ""
+
+
+def _with_attribute(text: str, element: Element, name: str, value: str) -> Slot:
+    return Slot(element.begin, element.content, _tag_with(text[element.begin : element.content], name, value))
+
+
+def _tag_with(tag: str, name: str, value: str) -> str:
+    """Return a start tag with this value of the attribute."""
+    known = re.compile(rf"""(\s{name}\s*=\s*)(?:"[^"]*"|'[^']*')""")
+    if known.search(tag):
+        return known.sub(rf'\g<1>"{value}"', tag)
+    end = "/>" if tag.endswith("/>") else ">"
+    return f'{tag.removesuffix(end).rstrip()} {name}="{value}"{end}'

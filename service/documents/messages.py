@@ -1,17 +1,23 @@
-"""Files of messages: texts at places of a file, each written there as its format wants it.
+"""Files of messages: JSON, ARB, YAML, Java's properties, Apple's strings and CSV.
 
-Only these places are written anew, so that keys, comments, order and layout stay.  Knows no format.
+Texts at places of a file, each written there as its format wants it.  Only these places are written anew, so that keys,
+comments, order and layout stay.
 """
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from model.language_codes import subtags_of
 from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
 from service.records import TextFormat, Translation, WarningKind
 from service.text.lexer import HTML
+
+if TYPE_CHECKING:
+    import yaml
 
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>")
 _BARE_AMPERSAND = re.compile(r"&(?!#?\w+;)")
@@ -123,3 +129,259 @@ def _closing(text: str, at: int) -> int:
 def is_language(key: str) -> bool:
     """Whether a key names the language of what is under it."""
     return bool(_LANGUAGE.fullmatch(key)) and subtags_of(key) is not None
+
+
+_JSON_TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<key>\s*+:)?+|[{}\[\]]')
+
+
+def read_json(text: str, target_language: str = "", *, is_arb: bool = False) -> Draft:
+    """Return the draft of a JSON file, or of ARB, where what begins with "@" describes messages; raises ValueError."""
+    try:
+        root = json.loads(text)
+    except RecursionError:
+        raise ValueError("the file is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"the file is no JSON: {error}") from None
+    is_escaped = text.isascii() and "\\u" in text
+    messages: list[Message] = []
+    fixed: list[Slot] = []
+    keys: list[str] = []  # of the objects around the present place; an array has ""
+    key = ""  # the last one
+    for token in _JSON_TOKEN.finditer(text):
+        if token["string"] is None:
+            if token[0] in "{[":
+                keys.append(key)
+                key = ""
+            else:
+                key = keys.pop()
+            continue
+        place, said = token.span("string"), json.loads(token["string"])
+        if token["key"]:
+            key = said
+            is_root = len(keys) == 1 and len(root) == 1 and isinstance(root[key], dict)
+            if target_language and is_root and is_language(key):
+                fixed.append(Slot(*place, json.dumps(target_language)))
+        elif is_arb and key == "@@locale" and target_language:
+            fixed.append(Slot(*place, json.dumps(target_language.replace("-", "_"))))
+        elif not (is_arb and any(one.startswith("@") for one in (*keys, key))):
+            messages.append(Message(*place, said, partial(json.dumps, ensure_ascii=is_escaped)))
+    return draft_of_messages(text, messages, fixed)
+
+
+_YAML_PROPERTIES = re.compile(r"(?:[&!]\S*+\s++)++")  # anchor and tag before a value
+_YAML_STRING = {None, "!", "tag:yaml.org,2002:str"}
+
+
+def read_yaml(text: str, target_language: str = "") -> Draft:
+    """Return the draft of a YAML file, whose values keep their style; raises ValueError."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast
+    messages: list[Message] = []
+    fixed: list[Slot] = []
+    around: list[list[bool]] = []  # of each collection: whether it is a mapping, in braces, and waits for a key
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                _passed(around)
+                is_mapping = isinstance(event, yaml.MappingStartEvent)
+                around.append([is_mapping, bool(event.flow_style), True])
+            elif isinstance(event, yaml.CollectionEndEvent):
+                around.pop()
+            elif isinstance(event, yaml.AliasEvent):
+                _passed(around)
+            elif isinstance(event, yaml.ScalarEvent):
+                place = event.start_mark.index, event.end_mark.index
+                if _passed(around):  # it is a key
+                    if (
+                        target_language
+                        and len(around) == 1
+                        and is_language(event.value)
+                        and text[place[1] :].lstrip(" ").startswith(":\n")
+                    ):
+                        fixed.append(Slot(*place, target_language))
+                elif event.tag in _YAML_STRING and (event.style or isinstance(yaml.safe_load(event.value), str)):
+                    messages.append(_yaml_message(text, place, event, bool(around and around[-1][1])))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"the file is no YAML: {' '.join(str(error).split())}") from None
+    return draft_of_messages(text, messages, fixed if len(fixed) == 1 else ())
+
+
+def _passed(around: list[list[bool]]) -> bool:
+    """Note that a node of the innermost collection begins, and return whether it is a key."""
+    if not around or not around[-1][0]:
+        return False
+    around[-1][2] = not around[-1][2]
+    return not around[-1][2]
+
+
+def _yaml_message(text: str, place: tuple[int, int], event: "yaml.ScalarEvent", is_flow: bool) -> Message:
+    if (event.anchor or event.tag) and (properties := _YAML_PROPERTIES.match(text, *place)):
+        place = properties.end(), place[1]
+    style, written = event.style or None, text[slice(*place)]
+
+    def write(new: str) -> str:
+        if style in ("|", ">"):
+            return _yaml_block(written, new, is_folded=style == ">")
+        if style == "'" and "\n" not in new:
+            return "'" + new.replace("'", "''") + "'"
+        if style is None and _is_plain_yaml(new, is_flow=is_flow):
+            return new
+        return json.dumps(new, ensure_ascii=False)
+
+    return Message(*place, event.value, write)
+
+
+def _is_plain_yaml(text: str, *, is_flow: bool) -> bool:
+    """Whether a text is itself without quotes."""
+    import yaml
+
+    if "\n" in text:
+        return False
+    try:
+        return bool(yaml.safe_load(f"[{text}]") == [text] if is_flow else yaml.safe_load(f"a: {text}") == {"a": text})
+    except yaml.YAMLError:
+        return False
+
+
+def _yaml_block(written: str, new: str, *, is_folded: bool) -> str:
+    """Return a text as a block with the header, the indentation and the end that there were."""
+    header, _, body = written.partition("\n")
+    found = re.search(r"^( +)\S", body, re.MULTILINE)
+    indent = found[1] if found else "  "
+    lines = new.rstrip("\n").split("\n")
+    joined = ("\n\n" if is_folded else "\n").join(f"{indent}{line}" if line else "" for line in lines)
+    return f"{header}\n{joined}{body[len(body.rstrip()) :]}"
+
+
+_PROPERTY_LINE = re.compile(
+    r"[ \t\f]*+(?P<comment>[#!][^\r\n]*+)?(?P<content>(?:[^\\\r\n]|\\(?:\r\n|[\s\S]))*+)(?:\r\n|\r|\n|\Z)"
+)
+_PROPERTY_KEY = re.compile(r"(?:[^\\\s=:]|\\.)++[ \t\f]*+(?:[=:][ \t\f]*+)?", re.DOTALL)
+_ESCAPE = re.compile(  # of properties and of Apple's strings
+    r"\\(?:[Uu](?P<code>[0-9A-Fa-f]{4})|(?P<line>\r?\n[ \t\f]*+|\r[ \t\f]*+)|(?P<one>.))", re.DOTALL
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_ARGUMENT = re.compile(r"\{\d")
+
+
+def read_properties(text: str) -> Draft:
+    """Return the draft of Java's properties; values with arguments, of MessageFormat, double their apostrophes."""
+    messages: list[Message] = []
+    at = 0
+    is_ascii = text.isascii()
+    while at < len(text):
+        line = _PROPERTY_LINE.match(text, at)
+        assert line is not None
+        at = max(line.end(), at + 1)
+        if line["comment"] is None and (key := _PROPERTY_KEY.match(text, line.start("content"), line.end("content"))):
+            said = _said(text[key.end() : line.end("content")])
+            write = partial(_property, is_ascii=is_ascii, has_arguments=bool(_ARGUMENT.search(said)))
+            messages.append(Message(key.end(), line.end("content"), said, write))
+    return draft_of_messages(text, messages)
+
+
+def _said(value: str) -> str:
+    """Return a value without its escapes."""
+
+    def character(match: re.Match[str]) -> str:
+        if match["code"]:
+            return chr(int(match["code"], 16))
+        return "" if match["line"] is not None else _ESCAPES.get(match["one"], match["one"])
+
+    return _ESCAPE.sub(character, value)
+
+
+def _property(text: str, *, is_ascii: bool, has_arguments: bool) -> str:
+    if has_arguments:
+        text = re.sub(r"(?<!')'(?!')", "''", text)
+    text = text.replace("\\", "\\\\")
+    for letter, character in _ESCAPES.items():
+        text = text.replace(character, f"\\{letter}")
+    if text.startswith(" "):
+        text = "\\" + text
+    if is_ascii:  # an escape has one of UTF-16's units, as in JSON
+        return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in text)
+    return text
+
+
+_ENTRY = re.compile(
+    r"""\s*+(?:/\*.*?\*/|//[^\n]*+|(?:"(?:[^"\\]|\\.)*+"|[\w.$-]++)\s*+=\s*+"(?P<value>(?:[^"\\]|\\.)*+)"\s*+;)|\s++\Z""",
+    re.DOTALL,
+)
+
+
+def read_strings(text: str) -> Draft:
+    """Return the draft of Apple's .strings; raises ValueError."""
+    messages: list[Message] = []
+    at = 0
+    while at < len(text):
+        entry = _ENTRY.match(text, at)
+        if entry is None:
+            raise ValueError(f"the file is no .strings file: line {Lines(text).number(at)} is no entry")
+        if entry["value"] is not None:
+            messages.append(Message(*entry.span("value"), _said(entry["value"]), _apple_string))
+        at = entry.end()
+    return draft_of_messages(text, messages)
+
+
+def _apple_string(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+
+
+_SOURCES, _TARGETS = {"source", "source text", "original"}, {"target", "target text", "translation"}
+
+
+def read_csv(text: str, target_language: str = "") -> Draft:
+    """Return the draft of a file in columns; raises ValueError if its quotes do not match.
+
+    A column of the source language fills one of the target's; without these, cells are translated in place.
+    """
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t|", key=first.count) if first else ","
+    rows = list(_rows(text, delimiter))
+    source, target = _columns([cell.text.strip().lower() for cell in rows[0]] if rows else [], target_language)
+    messages: list[Message] = []
+    for row in rows[1:] if target is not None or len(rows) > 1 else rows:
+        if source is None or target is None:
+            messages += row
+        elif max(source, target) < len(row) and not row[target].text.strip():
+            messages.append(row[target]._replace(text=row[source].text))
+    return draft_of_messages(text, messages)
+
+
+def _columns(head: list[str], target_language: str) -> tuple[int | None, int | None]:
+    """Return the places of the columns with sources and targets, None where there are none."""
+    tag = target_language.lower().replace("_", "-")
+    names = [name.replace("_", "-") for name in head]
+    target = next(
+        (i for i, name in enumerate(names) if name in _TARGETS or (tag and name in {tag, tag.partition("-")[0]})), None
+    )
+    sources = (i for i, name in enumerate(names) if i != target and (name in _SOURCES or is_language(name)))
+    return next(sources, None), target
+
+
+def _rows(text: str, delimiter: str) -> Iterator[list[Message]]:
+    """Yield the cells of each row that is not empty."""
+    cell = re.compile(rf'"(?P<quoted>(?:[^"]|"")*+)"|(?P<bare>(?!")[^{re.escape(delimiter)}\r\n]*+)')
+
+    def write(new: str) -> str:
+        needs_quotes = any(character in new for character in f'{delimiter}"\r\n') or new != new.strip()
+        return '"' + new.replace('"', '""') + '"' if needs_quotes else new
+
+    row: list[Message] = []
+    at = 0
+    while at <= len(text):
+        match = cell.match(text, at)
+        end = match.end() if match else at
+        following = text[end : end + 1]
+        if match is None or following not in ("", delimiter, "\r", "\n"):
+            raise ValueError(f"line {Lines(text).number(at)} has a quote that is not closed, or text behind one")
+        said = match["quoted"].replace('""', '"') if match["quoted"] is not None else match["bare"]
+        row.append(Message(at, end, said, write))
+        at = end + 1
+        if following != delimiter:
+            at += text.startswith("\r\n", end)
+            if len(row) > 1 or row[0].text:
+                yield row
+            row = []

@@ -7,10 +7,9 @@ from html import unescape
 from service.documents.draft import FileDraft
 from service.documents.inline_content import ALONE, Format
 from service.documents.inline_tags import escaped
-from service.documents.package import Package
+from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
-from service.documents.parts import draft_of_parts
-from service.documents.xml import Node, attributes_at
+from service.documents.xml import Element, attributes_at
 
 _PATHS = {
     "w": "wordprocessingml/{}main",
@@ -122,7 +121,7 @@ class OfficeReader(PartReader):
         self._labels = labels
         self._is_master = is_master
 
-    def take(self, node: Node) -> None:
+    def take(self, node: Element) -> None:
         """Take in an element; of a sheet's header or footer the texts between its codes."""
         if node.name in _SHEET_HEADERS:
             begin = node.content
@@ -134,17 +133,17 @@ class OfficeReader(PartReader):
         elif not (self._is_master and node.name == "p:sp" and ":ph" in self.text[node.begin : node.end]):
             super().take(node)
 
-    def is_translated(self, paragraph: Node) -> bool:
+    def is_translated(self, paragraph: Element) -> bool:
         """Whether a paragraph is neither a label nor code."""
         if paragraph.name.startswith("x:"):
             return paragraph.text not in self._labels
-        first = next((child for child in paragraph.children if isinstance(child, Node)), None)
+        first = next((child for child in paragraph.children if isinstance(child, Element)), None)
         if first is None or first.name != "w:pPr":
             return True
-        style = next((one for one in first.children if isinstance(one, Node) and one.name == "w:pStyle"), None)
+        style = next((one for one in first.children if isinstance(one, Element) and one.name == "w:pStyle"), None)
         return style is None or not self.is_code(self.text[style.begin : style.end])
 
-    def is_break(self, node: Node) -> bool:
+    def is_break(self, node: Element) -> bool:
         """Whether an element ends a page or a column."""
         return (
             node.name == "w:br"
@@ -152,16 +151,16 @@ class OfficeReader(PartReader):
             and "textWrapping" not in self.text[node.begin : node.end]
         )
 
-    def field_part(self, node: Node) -> str:
+    def field_part(self, node: Element) -> str:
         """Return which part of a field an element in a run is, and what the field is."""
         if node.name == "w:fldChar":
             named = attributes_at(self.text, node.begin, node.content)
             return next((one.value for name, one in named.items() if name.endswith("fldCharType")), "")
         return node.text if node.name == "w:instrText" else ""
 
-    def is_chosen(self, node: Node) -> bool:
+    def is_chosen(self, node: Element) -> bool:
         """Whether a content control takes its text from a list or from data."""
-        content = next(one for one in node.children if isinstance(one, Node) and one.name == "w:sdtContent")
+        content = next(one for one in node.children if isinstance(one, Element) and one.name == "w:sdtContent")
         return bool(_CHOSEN.search(self.text, node.begin, content.begin))
 
 

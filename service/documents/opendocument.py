@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from service.documents.draft import FileDraft
 from service.documents.inline_content import Format
 from service.documents.inline_tags import escaped
-from service.documents.package import Package
+from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
-from service.documents.parts import draft_of_parts
-from service.documents.xml import Node, Tag, attributes_at
+from service.documents.xml import Element, Tag, attributes_at
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
 _NAMESPACES = {
@@ -119,7 +118,7 @@ class OpenDocumentReader(PartReader):
                 {"formula", "string-value"} & named.keys()
             )
 
-    def take(self, node: Node) -> None:
+    def take(self, node: Element) -> None:
         """Take in an element; the note of a cell is text, whatever the cell is."""
         is_value = self._is_value
         self._is_value = is_value and node.name != "office:annotation"
@@ -130,7 +129,7 @@ class OpenDocumentReader(PartReader):
     def _attributes(self, begin: int, end: int) -> Mapping[str, str]:
         return {name.rpartition(":")[2]: one.value for name, one in attributes_at(self.text, begin, end).items()}
 
-    def is_translated(self, paragraph: Node) -> bool:
+    def is_translated(self, paragraph: Element) -> bool:
         """Whether a paragraph is neither the value of a cell, nor known by what it says, nor code."""
         if paragraph.text in self._labels:
             return False
@@ -138,13 +137,13 @@ class OpenDocumentReader(PartReader):
         is_code = self._knows_code and self._styles.get(name, ("", self.is_code(name)))[1]
         return not (self._is_value or is_code)
 
-    def span_format(self, span: Node) -> tuple[str, bool]:
+    def span_format(self, span: Element) -> tuple[str, bool]:
         """Return what the style of a span looks like."""
         name = self._attributes(span.begin, span.content).get("style-name", "")
         look, is_code = self._styles.get(name, (name, self.is_code(name)))
         return look, is_code and self._knows_code
 
-    def repeats(self, node: Node) -> int:
+    def repeats(self, node: Element) -> int:
         """Return how many spaces an element stands for."""
         count = self._attributes(node.begin, node.content).get("c", "1")
         return min(int(count), 1_000) if count.isascii() and count.isdigit() else 1

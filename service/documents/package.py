@@ -1,25 +1,28 @@
 """A ZIP file of parts, as Office, OpenDocument and EPUB files are: opened safely, written back with some parts anew.
 
 Every limit holds before the part that breaks it costs memory.  What is not written anew keeps its bytes, compressed as
-they are: such parts are never even unpacked.  Knows nothing of what is in the parts.
+they are: such parts are never even unpacked.  Knows of what is in the parts only where they say their language.
 """
 
 import io
 import re
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
-from xml.parsers import expat
+from typing import Literal, Protocol, Self
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+from model.language_codes import subtags_of
+from service.documents.draft import Draft, FileDraft
+from service.documents.xml import require_well_formed
 
 MAX_PARTS = 10_000
 MAX_PART_BYTES = 32 << 20  # of a part that is read, unpacked; also of all of them together: some 3,000 pages
 MAX_RATIO = 400  # unpacked to packed, of parts from 4 MiB on; repetitive sheets reach 100
 _RATIO_FROM = 4 << 20
-_PIECE = 256 << 10  # that expat takes at a time: it lets no other thread run meanwhile
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, length of the name, of the extra field
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BAD_NAME = re.compile(r"[\x00-\x1f\\:]|\A/|(?:\A|/)\.\.?(?:/|\Z)")
@@ -74,19 +77,19 @@ class Package:
         return part
 
     def read_texts(
-        self, is_wanted: Callable[[str], bool], *, is_xml: bool = True, allows_type: bool = False
+        self, is_wanted: Callable[[str], bool], document_type: Literal["none", "empty"] | None = "none"
     ) -> dict[str, str]:
         """Return the texts of the wanted parts, which share one limit; raises ValueError.
 
         Args:
-            is_xml: whether they have to be well-formed, without a document type unless `allows_type`.
+            document_type: as of `require_well_formed`; None: the parts need not be well-formed.
         """
         texts: dict[str, str] = {}
         budget = MAX_PART_BYTES
         for name in filter(is_wanted, self.entries):
             texts[name] = self._text(name, budget)
-            if is_xml:
-                require_plain_xml(texts[name], name, allows_type=allows_type)
+            if document_type is not None:
+                require_well_formed(texts[name], name, document_type=document_type)
             budget -= self.entries[name].file_size
         return texts
 
@@ -118,29 +121,6 @@ class Package:
                 archive.NameToInfo[name] = new
                 archive.start_dir = written.tell()
         return written.getvalue()
-
-
-def require_plain_xml(text: str, name: str, *, allows_type: bool = False) -> None:
-    """Raise ValueError if a text is no well-formed XML, or has a document type, whose entities can be bombs.
-
-    Args:
-        name: what messages call it.
-        allows_type: whether there may be a document type without declarations of its own.
-    """
-    parser = expat.ParserCreate("UTF-8")
-
-    def refuse_type(_: str, __: str | None, ___: str | None, has_subset: int) -> None:
-        if has_subset or not allows_type:
-            raise ValueError(f"{name} has a document type (DTD), which can hide a bomb: none is accepted")
-
-    parser.StartDoctypeDeclHandler = refuse_type
-    content = text.encode()
-    try:
-        for begin in range(0, len(content), _PIECE):
-            parser.Parse(content[begin : begin + _PIECE])
-        parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        raise ValueError(f"{name} is no well-formed XML: {error}") from None
 
 
 def _check(entry: ZipInfo, names: set[str]) -> None:
@@ -178,3 +158,74 @@ def _ends(content: bytes, entries: list[ZipInfo], directory: int) -> dict[str, i
             raise ValueError(f"the part {entry.filename[:60]!a} overlaps another one")
         ends[entry.filename] = limit
     return ends
+
+
+_ASIAN, _BIDI = {"eastAsia", "language-asian", "country-asian"}, {"bidi", "language-complex", "country-complex"}
+_SCRIPTS = {"Hans": _ASIAN, "Hant": _ASIAN, "Jpan": _ASIAN, "Kore": _ASIAN, "Arab": _BIDI, "Hebr": _BIDI}
+
+
+@dataclass(slots=True)
+class Said:
+    """What a part says of its language somewhere."""
+
+    name: str  # of the attribute; empty: it is the content of an element
+    language: str  # that it or the attribute before it says
+    begin: int
+    end: int
+    written: str  # what is written there
+
+
+class Part(Protocol):
+    """A part that was read."""
+
+    text: str
+    languages: list[Said]
+
+    def draft(self) -> Draft:
+        """Return the draft of the part."""
+
+
+def draft_of_parts(
+    package: Package, parts: Mapping[str, Part], target_language: str, remarks: Sequence[str] = ()
+) -> FileDraft:
+    """Return the draft of a package.
+
+    Args:
+        parts: those with language, in the order in which they are translated.
+        target_language: BCP 47, which the parts say afterwards; empty: they say what they said.
+        remarks: what a user should know of what stays as it is.
+    """
+    if target_language:
+        _say_language([said for part in parts.values() for said in part.languages], target_language)
+    return FileDraft(
+        {name: part.draft() for name, part in parts.items()},
+        lambda texts: package.with_parts({name: text for name, text in texts.items() if text != parts[name].text}),
+        tuple(remarks),
+    )
+
+
+def _say_language(said: Iterable[Said], target: str) -> None:
+    """Have what says the language that most of a file is in say the target's."""
+    subtags = subtags_of(target)
+    if subtags is None:
+        return
+    likely = subtags.likely
+    region = subtags.region or likely.region
+    apart = _SCRIPTS.get(likely.script, set())  # attributes for scripts that have their own
+    counts = Counter(_language(one.language) for one in said if one.language and one.name not in _ASIAN | _BIDI)
+    main = counts.most_common(1)[0][0] if counts else ""
+    for one in said:
+        if one.name in _ASIAN | _BIDI:
+            is_ours = one.name in apart
+        else:
+            is_ours = _language(one.language) == main and (not apart or one.name in {"", "lang"})
+        if is_ours and one.name.startswith("country"):
+            one.written = region
+        elif is_ours and one.name.startswith("language"):
+            one.written = subtags.language
+        elif is_ours:
+            one.written = f"{subtags.language}-{region}" if region else subtags.language
+
+
+def _language(tag: str) -> str:
+    return tag.replace("_", "-").partition("-")[0].lower()

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
-from typing import NamedTuple, Self
+from typing import Self
 
 from service.documents.draft import Draft, Notice, Slot, Unit, Written, has_language, text_of
 from service.documents.inline_content import (
@@ -32,7 +32,8 @@ from service.documents.inline_content import (
     without_frame,
 )
 from service.documents.inline_tags import Item, TagsLost, decode, encode, escaped
-from service.documents.xml import Node, Tag, attributes_at, node_of, pieces
+from service.documents.package import Said
+from service.documents.xml import Element, Tag, attributes_at, element_of, pieces, prefix_at
 from service.records import TextFormat, Translation, WarningKind
 from service.text.document import TagKind
 
@@ -76,15 +77,6 @@ class Place:
     before: list[Source] = field(default_factory=list)
     after: list[Source] = field(default_factory=list)
     base: Format | None = None  # None: plain text
-    fixed: str | None = None  # what is written there without a translation
-
-
-class Said(NamedTuple):
-    """What a part says of its language somewhere."""
-
-    name: str  # of the attribute; empty: it is the content of an element
-    language: str  # that it or the attribute before it says
-    place: Place
 
 
 class PartReader:
@@ -93,7 +85,7 @@ class PartReader:
     def __init__(self, text: str, vocabulary: Vocabulary) -> None:
         """Read nothing yet."""
         self.text = text
-        self.places: list[Place] = []
+        self.places: list[Place | Said] = []
         self.languages: list[Said] = []
         self._words = vocabulary
         self._keys: dict[str, tuple[str, bool]] = {}  # properties as they are written -> key, whether it is code
@@ -111,7 +103,7 @@ class PartReader:
                 was typed as plain text, it is text.
         """
         self._find_places()
-        if is_main and not any(place.base for place in self.places):
+        if is_main and not any(isinstance(place, Place) and place.base for place in self.places):
             self.places, self.languages, self._keys, self._knows_code = [], [], {}, False
             self._find_places()
         return self
@@ -124,9 +116,9 @@ class PartReader:
             if isinstance(piece, str) or not piece.is_start:
                 continue
             if piece.name in words.skipped:
-                node_of(piece, rest)
+                element_of(piece, rest)
             elif piece.name in words.paragraphs or piece.name in words.plain or piece.name in words.groups:
-                self.take(node_of(piece, rest))
+                self.take(element_of(piece, rest))
             else:
                 self.start(piece)
 
@@ -145,17 +137,17 @@ class PartReader:
                 self.take_text(attribute.begin, attribute.end)
 
     def _say(self, name: str, language: str, begin: int, end: int) -> None:
-        place = Place(begin, end, fixed=self.text[begin:end])
-        self.places.append(place)
-        self.languages.append(Said(name, language, place))
+        said = Said(name, language, begin, end, self.text[begin:end])
+        self.places.append(said)
+        self.languages.append(said)
 
-    def take(self, node: Node) -> None:
+    def take(self, node: Element) -> None:
         """Take in an element and what is in it, from the innermost on."""
         if node.name in self._words.skipped:
             return
         self.start(Tag(node.name, node.begin, node.content, is_start=True, is_end=False))
         for child in node.children:
-            if isinstance(child, Node):
+            if isinstance(child, Element):
                 self.take(child)
         if "" in self._words.languages.get(node.name, ()):
             self._say("", node.text, node.content, node.content_end)
@@ -170,18 +162,17 @@ class PartReader:
         if has_language(text) and "<" not in self.text[begin:end]:
             self.places.append(Place(begin, end, [text]))
 
-    def is_translated(self, paragraph: Node) -> bool:
+    def is_translated(self, paragraph: Element) -> bool:
         """Whether a paragraph is language at all."""
         return True
 
-    def _take_paragraph(self, node: Node) -> None:
+    def _take_paragraph(self, node: Element) -> None:
         content, children = node.content, node.children
         for number, child in enumerate(children):
-            if isinstance(child, Node) and child.name.endswith(":pPr"):
+            if isinstance(child, Element) and child.name.endswith(":pPr"):
                 content, children = child.end, children[number + 1 :]
                 break
-        written = self.text[node.begin + 1 : node.content]
-        prefix = written[: written.find(":") + 1] if re.match(r"[\w.-]+:", written) else ""
+        prefix = prefix_at(self.text, node.begin)
         place = Place(content, node.content_end)
         atoms = with_fields(self._atoms(children, Format("", (), node.name.partition(":")[0], prefix)))
         place.before, atoms, place.after = without_frame(atoms)
@@ -190,11 +181,11 @@ class PartReader:
             place.items = marked(atoms, place.atoms)
             self.places.append(place)
 
-    def _atoms(self, children: Sequence["Node | str"], around: Format) -> list[Atom]:
+    def _atoms(self, children: Sequence["Element | str"], around: Format) -> list[Atom]:
         """Return what is in a paragraph, a container or spans."""
         return joined(self._pieces(children, around))
 
-    def _pieces(self, children: Sequence["Node | str"], around: Format) -> Iterator[Atom]:
+    def _pieces(self, children: Sequence["Element | str"], around: Format) -> Iterator[Atom]:
         words = self._words
         for child in children:
             if isinstance(child, str):
@@ -217,11 +208,11 @@ class PartReader:
     def _spaced(self, text: str) -> str:
         return text if self._words.space is None else self._words.space.sub(" ", text)
 
-    def repeats(self, _: Node) -> int:
+    def repeats(self, _: Element) -> int:
         """Return how many of its characters an element stands for."""
         return 1
 
-    def _run(self, run: Node, around: Format) -> Iterator[Atom]:
+    def _run(self, run: Element, around: Format) -> Iterator[Atom]:
         words, form = self._words, around
         for child in run.children:
             if isinstance(child, str):
@@ -245,11 +236,11 @@ class PartReader:
                 shows = child.text if child.name in words.shown else ""
                 yield Point(source, shows, self.is_break(child), self.field_part(child))
 
-    def is_break(self, _: Node) -> bool:
+    def is_break(self, _: Element) -> bool:
         """Whether an element in a run ends a line and comes back as it is."""
         return False
 
-    def field_part(self, _: Node) -> str:
+    def field_part(self, _: Element) -> str:
         """Return which part of a field an element in a run is."""
         return ""
 
@@ -261,7 +252,7 @@ class PartReader:
             found = self._keys[properties] = key, self.is_code(key)
         return found
 
-    def _span(self, span: Node, around: Format) -> Format:
+    def _span(self, span: Element, around: Format) -> Format:
         key, is_code = self.span_format(span)
         if not key:
             return around
@@ -270,15 +261,15 @@ class PartReader:
         ends = f"</{name}>" + around.ends
         return Format(around.key + key, source, around.family, around.prefix, ends, around.is_code or is_code)
 
-    def span_format(self, _: Node) -> tuple[str, bool]:
+    def span_format(self, _: Element) -> tuple[str, bool]:
         """Return what makes a span look as it does, and whether that is code; nothing where a format has no spans."""
         return "", False
 
-    def _container(self, node: Node, inner: str, around: Format) -> Atom:
+    def _container(self, node: Element, inner: str, around: Format) -> Atom:
         """Return an element around runs; one that holds its text otherwise comes back as it is."""
         whole = (*around.source, (node.begin, node.end), around.ends)
         if inner:
-            found = next((one for one in node.children if isinstance(one, Node) and one.name == inner), None)
+            found = next((one for one in node.children if isinstance(one, Element) and one.name == inner), None)
             if found is None or self.is_chosen(node):
                 return Point(whole, node.text)
         else:
@@ -288,13 +279,13 @@ class PartReader:
             return Point(whole)
         return Container(((node.begin, found.content),), inside, ((found.content_end, node.end),))
 
-    def is_chosen(self, _: Node) -> bool:
+    def is_chosen(self, _: Element) -> bool:
         """Whether the text of a container was chosen from a list, or comes from elsewhere."""
         return False
 
     def draft(self) -> Draft:
         """Return the draft of the part."""
-        translated = [place for place in self.places if place.fixed is None]
+        translated = [place for place in self.places if isinstance(place, Place)]
         units = tuple(
             Unit(encode(place.items), TextFormat.XLIFF, number) for number, place in enumerate(translated, start=1)
         )
@@ -305,8 +296,8 @@ class PartReader:
         slots: list[Slot] = []  # in order; those in a place are the last ones when its turn comes
         notices: list[Notice] = []
         for place in self.places:
-            if place.fixed is not None:
-                slots.append(Slot(place.begin, place.end, place.fixed))
+            if isinstance(place, Said):
+                slots.append(Slot(place.begin, place.end, place.written))
                 continue
             unit, translation = next(answers)
             if text_of(unit, translation) == unit.text:

@@ -5,15 +5,25 @@ are translated; what frames them stays.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 from itertools import pairwise
 from typing import NamedTuple
 
 from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
-from service.documents.inline_tags import Item, Mark, TagsLost, decode_parts, encode, escaped, merged, with_html_pairs
-from service.documents.sentence_cut import cut
-from service.records import TextFormat, Translation, WarningKind
+from service.documents.inline_tags import (
+    ELEMENT,
+    Item,
+    Mark,
+    TagsLost,
+    decode_parts,
+    encode,
+    escaped,
+    merged,
+    with_html_pairs,
+)
+from service.records import Link, TextFormat, TranslatedSegment, Translation, WarningKind
 from service.text.boundaries import STARTERS
 from service.text.document import TagKind
 
@@ -340,9 +350,86 @@ class _File(NamedTuple):
         runs = [text.text.items for text in group]
         begins = [len(encode(in_one(runs[:number]))) + 1 for number in range(1, len(runs))]
         items = in_one(runs)
-        pieces = cut(encode(items), begins, translation)
+        pieces = _cut(encode(items), begins, translation)
         line_end = _LINE_END.search(self.text)
         for text, part in zip(group, decode_parts(pieces, items), strict=True):
             between = text.line_end or (line_end[0] if line_end else "\n")
             written = text.text.written(part).replace("\n", between)
             yield Slot(text.begin, text.end, written)
+
+
+_PER_LINK = 10.0  # characters that a cut may be off to cross one link less
+_SLACK = 0.1  # share of the text that a cut may be off to stand behind punctuation as it does in the source
+_PAUSE = re.compile(r"[,;:.!?…\u2014\u2013-]\s*\Z")
+_REFERENCE = re.compile(r"&[#\w]+;")
+
+
+def _cut(source: str, begins: Sequence[int], translation: Translation) -> list[str]:
+    """Return a translation, in XLIFF, in as many pieces as its source; the last again where there are too few words.
+
+    A cut of the source that lies between two segments is one between their translations.  Inside a segment, it goes
+    where few links between words cross it, and near the same share of the length.
+
+    Args:
+        source: what was translated.
+        begins: where in it the second piece and those after it begin.
+    """
+    text = translation.text
+    places = _cuts(text)
+    cuts: list[int] = []
+    first = 0
+    for number, begin in enumerate(begins):
+        allowed = places[first : len(places) - (len(begins) - number - 1)] or places[first:]
+        if not allowed:
+            break
+        cuts.append(_best(allowed, text, source, begin, translation))
+        first = bisect_left(places, cuts[-1]) + 1
+    pieces = [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    return pieces + pieces[-1:] * (len(begins) + 1 - len(pieces))
+
+
+def _cuts(text: str) -> list[int]:
+    """Return where a text may be cut: before words or, in one without spaces, characters; in no tag and no pair."""
+    fixed = [match.span() for match in (*ELEMENT.finditer(text), *_REFERENCE.finditer(text))]
+    inside = {place for begin, end in fixed for place in range(begin + 1, end)} | _inside_pairs(text)
+    words = [match.end() for match in re.finditer(r"\s+", text)]
+    if not words:
+        words = list(range(1, len(text)))
+    return [place for place in words if place not in inside and 0 < place < len(text)]
+
+
+def _inside_pairs(text: str) -> set[int]:
+    inside: set[int] = set()
+    begins: list[int] = []
+    for match in ELEMENT.finditer(text):
+        if match["open"]:
+            begins.append(match.start())
+        elif match["close"] and begins:
+            inside.update(range(begins.pop() + 1, match.end()))
+    return inside
+
+
+def _best(places: Sequence[int], text: str, source: str, begin: int, translation: Translation) -> int:
+    share = begin / max(len(source), 1) * len(text)
+    links: tuple[Link, ...] = ()
+    for segment in translation.segments:
+        if segment.source.end <= begin:
+            share = float(segment.target.end)
+            links = ()
+        elif segment.source.begin < begin:
+            share = _share(segment, begin)
+            links = segment.links
+            break
+
+    slack = _SLACK * len(text) if _PAUSE.search(source[:begin]) else 0.0
+
+    def cost(place: int) -> float:
+        crossing = sum((link.source.begin < begin) != (link.target.begin < place) for link in links)
+        return _PER_LINK * crossing + abs(place - share) - (slack if _PAUSE.search(text[:place]) else 0.0)
+
+    return min(places, key=cost)
+
+
+def _share(segment: TranslatedSegment, begin: int) -> float:
+    source, target = segment.source, segment.target
+    return target.begin + (begin - source.begin) / (source.end - source.begin) * (target.end - target.begin)

@@ -7,6 +7,7 @@ text (`texts.py`).
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -34,6 +35,9 @@ from service.translate.usage import UsageMeter
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
+# So long the thread of long texts keeps the interpreter from the event loop at a time.  Python's 5 ms, several times in
+# each call, were what others noticed of a document (bench_files).
+_SWITCH_S = 0.0005
 WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused unread
 MOST_WAITS = 4_096  # callers that can be told so; they come from outside
 
@@ -258,6 +262,7 @@ class Translator:
 
     @cached_property
     def _long_texts(self) -> asyncio.AbstractEventLoop:
+        sys.setswitchinterval(_SWITCH_S)
         return loop_in_thread("long-texts")
 
     def _glossary(self, request: TranslationRequest) -> Glossary:

@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from service.documents.formats import format_of, read_file
-from service.documents.package import require_plain_xml
+from service.documents.xml import require_well_formed
 from tests.fakes.packages import CUT_SENTENCE, open_text, packed, sheet_part, word
 from tests.fakes.shouting import shouted_file
 
@@ -132,7 +132,7 @@ def outcome(name: str, content: bytes) -> str:
     with zipfile.ZipFile(io.BytesIO(written)) as archive:  # parts that nobody reads may be as damaged as they were
         for part, reader in draft.parts.items():
             if reader.units and not part.endswith("html"):
-                require_plain_xml(archive.read(part).decode(), part, allows_type=True)
+                require_well_formed(archive.read(part).decode(), part, document_type="empty")
     again = read_file(written, document_format, "de")
     assert [_words(unit.text) for unit in again.units] == [_words(text) for text in texts]
     return "written" if texts else "without texts"

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from service.documents import xliff
+from service.documents.markup_files import read_xliff
 from service.engine.wire import FinishReason
 from service.errors import InternalError
 from service.records import (
@@ -113,7 +113,7 @@ CASES = [
 
 @pytest.mark.parametrize(("source", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_sources_without_a_translation_get_a_target(source, expected):
-    draft = xliff.read(source, "de")
+    draft = read_xliff(source, "de")
 
     written = shouted(draft).text
     assert written.replace('"en" target-language="de">', '"en" >') == (expected or source).replace(
@@ -124,7 +124,7 @@ def test_sources_without_a_translation_get_a_target(source, expected):
 
 
 def test_a_unit_is_the_inline_content_of_a_source():
-    draft = xliff.read(file_1('<trans-unit><source>a <g id="1">b</g></source></trans-unit>'))
+    draft = read_xliff(file_1('<trans-unit><source>a <g id="1">b</g></source></trans-unit>'))
 
     assert [(unit.text, unit.format, unit.line) for unit in draft.units] == [('a <g id="1">b</g>', TextFormat.XLIFF, 4)]
 
@@ -137,8 +137,8 @@ def test_the_file_names_its_target_language(written, attribute):
         else "<unit><segment><source>a</source></segment></unit>"
     )
 
-    assert attribute in shouted(xliff.read(written(unit, ""), "de")).text
-    assert 'de"' not in shouted(xliff.read(written(unit, ""), "")).text
+    assert attribute in shouted(read_xliff(written(unit, ""), "de")).text
+    assert 'de"' not in shouted(read_xliff(written(unit, ""), "")).text
 
 
 def test_prefixed_elements_keep_their_prefix():
@@ -147,13 +147,13 @@ def test_prefixed_elements_keep_their_prefix():
         "<x:trans-unit><x:source>a</x:source></x:trans-unit></x:body></x:file></x:xliff>"
     )
 
-    assert '</x:source><x:target state="translated">A</x:target>' in shouted(xliff.read(source, "de")).text
+    assert '</x:source><x:target state="translated">A</x:target>' in shouted(read_xliff(source, "de")).text
 
 
 def test_translations_that_are_the_sources_are_targets_too():
     source = file_1("<trans-unit><source>a</source></trans-unit>")
 
-    assert '<target state="translated">a</target>' in echoed(xliff.read(source, "de")).text
+    assert '<target state="translated">a</target>' in echoed(read_xliff(source, "de")).text
 
 
 @pytest.mark.parametrize(
@@ -167,15 +167,15 @@ def test_a_target_that_is_no_translation_still_has_to_be_translated(kind):
     translation = Translation(hypotheses=(hypothesis,), segments=(segment,))
     is_translated = kind is WarningKind.NUMBERS
 
-    first = xliff.read(file_1("<trans-unit><source>a</source></trans-unit>")).write([translation]).text
-    second = xliff.read(file_2("<unit><segment><source>a</source></segment></unit>")).write([translation]).text
+    first = read_xliff(file_1("<trans-unit><source>a</source></trans-unit>")).write([translation]).text
+    second = read_xliff(file_2("<unit><segment><source>a</source></segment></unit>")).write([translation]).text
 
     assert f'state="{"translated" if is_translated else "needs-translation"}"' in first
     assert f'state="{"translated" if is_translated else "initial"}"' in second
-    assert len(xliff.read(first).units) == len(xliff.read(second).units) == (not is_translated)
+    assert len(read_xliff(first).units) == len(read_xliff(second).units) == (not is_translated)
 
 
 @pytest.mark.parametrize("source", ["<html/>", '<xliff version="3.0"/>', "<xliff/>"])
 def test_what_is_no_xliff_is_refused(source):
     with pytest.raises(ValueError, match=r"no XLIFF 1\.2 or 2"):
-        xliff.read(source)
+        read_xliff(source)
