@@ -9,7 +9,7 @@ from service.documents.inline_content import ALONE, Format
 from service.documents.inline_tags import escaped
 from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in
-from service.documents.xml import Element, attributes_at
+from service.documents.xml import Element, Tag, attributes_at
 
 _PATHS = {
     "w": "wordprocessingml/{}main",
@@ -27,6 +27,7 @@ _NAMESPACES = {
     "http://schemas.openxmlformats.org/package/2006/metadata/core-properties": "cp",
     "http://purl.org/dc/elements/1.1/": "dc",
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
+    "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx",
     "urn:schemas-microsoft-com:vml": "v",
 }
 _ALT = ("descr", "title")
@@ -40,6 +41,7 @@ _NO_FORMAT = re.compile(
     r"\s(?:lang|altLang|dirty|err|smtClean|noProof|(?:\w+:)?rsid\w*)=\"[^\"]*\"",
     re.DOTALL,
 )
+_BULLET = re.compile(r'<[^<>]*"[^\w"]*\w?[^\w"]*"/?>')  # of a list; Word's circle is an "o" of Courier
 _SHEET_HEADERS = {f"x:{kind}{place}" for kind in ("odd", "even", "first") for place in ("Header", "Footer")}
 _HEADER_CODE = re.compile(r'&amp;(?:"[^"]*"|&quot;.*?&quot;|[0-9]+|K[0-9A-F]{6}|.)')
 _CHOSEN = re.compile(r"<\w+:(?:dataBinding|dropDownList|comboBox|date|checkbox)\b")
@@ -83,17 +85,32 @@ _WORDS = Vocabulary(
     texts=frozenset({"w:t", "a:t", "x:t"}),
     containers={
         **dict.fromkeys(("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:dir", "w:bdo"), ""),
+        "w:fldSimple": "",
         "w:sdt": "w:sdtContent",
     },
+    ruby={"w:ruby": "w:rubyBase"},
     characters={"w:tab": "\t", "w:br": "\n", "w:cr": "\n", "w:noBreakHyphen": "\u2011", "a:br": "\n"},
-    shown=frozenset({"w:fldSimple", "a:fld"}),
+    shown=frozenset({"a:fld"}),
     dropped=frozenset({"w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen", "x:rPh"}),
     plain=frozenset(
-        {"dc:title", "dc:subject", "dc:description", "dc:language", "cp:keywords", "p:text", "tc:text", "c:v"}
+        {
+            "dc:title",
+            "dc:subject",
+            "dc:description",
+            "dc:language",
+            "cp:keywords",
+            "p:text",
+            "tc:text",
+            "c:v",
+            "cx:v",
+            "cx:pt",
+        }
     ),
     named={
         **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _ALT),
         "v:shape": ("alt",),
+        "v:textpath": ("string",),
+        **dict.fromkeys(("w:tblCaption", "w:tblDescription", "w:helpText", "w:statusText", "w:lvlText"), ("val",)),
         **dict.fromkeys(("w:hyperlink", "x:hyperlink", "a:hlinkClick", "a:hlinkHover"), _TOOLTIP),
         "x:dataValidation": ("prompt", "promptTitle", "error", "errorTitle"),
     },
@@ -121,6 +138,11 @@ class OfficeReader(PartReader):
         self._labels = labels
         self._is_master = is_master
 
+    def start(self, tag: Tag) -> None:
+        """Take in what a start tag says; of the labels of lists those with words."""
+        if tag.name != "w:lvlText" or not _BULLET.fullmatch(self.text, tag.begin, tag.end):
+            super().start(tag)
+
     def take(self, node: Element) -> None:
         """Take in an element; of a sheet's header or footer the texts between its codes."""
         if node.name in _SHEET_HEADERS:
@@ -128,7 +150,7 @@ class OfficeReader(PartReader):
             for code in [*_HEADER_CODE.finditer(self.text, begin, node.content_end), None]:
                 self.take_text(begin, code.start() if code else node.content_end)
                 begin = code.end() if code else begin
-        elif node.name == "c:v" and node.text in self._labels:
+        elif node.name in {"c:v", "cx:pt"} and node.text in self._labels:
             return  # as the cell that it shows
         elif not (self._is_master and node.name == "p:sp" and ":ph" in self.text[node.begin : node.end]):
             super().take(node)
@@ -159,8 +181,10 @@ class OfficeReader(PartReader):
         return node.text if node.name == "w:instrText" else ""
 
     def is_chosen(self, node: Element) -> bool:
-        """Whether a content control takes its text from a list or from data."""
-        content = next(one for one in node.children if isinstance(one, Element) and one.name == "w:sdtContent")
+        """Whether a content control takes its text from a list or from data; a field, unless it is a link."""
+        if node.name == "w:fldSimple":
+            return "HYPERLINK" not in self.text[node.begin : node.content].upper()
+        content = next((one for one in node.elements if one.name == "w:sdtContent"), node)
         return bool(_CHOSEN.search(self.text, node.begin, content.begin))
 
 

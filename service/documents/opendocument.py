@@ -12,7 +12,10 @@ from service.documents.xml import Element, Tag, attributes_at
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
 _NAMESPACES = {
-    **{f"{_OASIS}{name}:1.0": name for name in ("text", "table", "office", "style", "draw", "presentation", "meta")},
+    **{
+        f"{_OASIS}{name}:1.0": name
+        for name in ("text", "table", "office", "style", "draw", "presentation", "meta", "form")
+    },
     f"{_OASIS}xsl-fo-compatible:1.0": "fo",
     f"{_OASIS}svg-compatible:1.0": "svg",
     "http://purl.org/dc/elements/1.1/": "dc",
@@ -41,14 +44,16 @@ _FIELDS = """
     page-number page-count date time author-name author-initials chapter sequence sequence-ref bookmark-ref
     reference-ref note-ref variable-get variable-set user-field-get user-defined expression file-name title subject
     description creation-date modification-date sender-firstname sender-lastname sheet-name placeholder
-    database-display conditional-text text-input
+    database-display conditional-text text-input drop-down
 """
+_ENTRY, _LABEL = ("string-value", "key1", "key2"), ("label", "title")
 _WORDS = Vocabulary(
     namespaces=_NAMESPACES,
     paragraphs=frozenset({"text:p", "text:h"}),
     write=_write,
     spans=frozenset({"text:span"}),
     containers={"text:a": "", "text:meta": ""},
+    ruby={"text:ruby": "text:ruby-base"},
     characters={"text:s": " ", "text:tab": "\t", "text:line-break": "\n"},
     shown=frozenset(f"text:{name}" for name in _FIELDS.split()),
     dropped=frozenset({"text:soft-page-break"}),
@@ -63,9 +68,18 @@ _WORDS = Vocabulary(
             "meta:keyword",
             "svg:title",
             "svg:desc",
+            "table:title",
+            "table:desc",
             "text:index-title-template",
         }
     ),
+    named={
+        "text:a": ("title",),
+        **dict.fromkeys((f"text:{kind}-mark" for kind in ("toc", "alphabetical-index", "user-index")), _ENTRY),
+        "text:hidden-text": ("string-value",),
+        **dict.fromkeys(("text:list-level-style-number", "text:outline-level-style"), ("num-prefix", "num-suffix")),
+        **dict.fromkeys((f"form:{kind}" for kind in ("button", "checkbox", "radio", "fixed-text", "frame")), _LABEL),
+    },
     languages={
         "style:text-properties": (
             "language",

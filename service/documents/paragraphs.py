@@ -55,6 +55,7 @@ class Vocabulary:
     spans: frozenset[str] = frozenset()  # hold text and other spans, and are its format
     containers: Mapping[str, str] = field(default_factory=dict)  # hold runs; the element in it that does, or ""
     characters: Mapping[str, str] = field(default_factory=dict)  # elements that are characters
+    ruby: Mapping[str, str] = field(default_factory=dict)  # text with its reading; the element in it that is the text
     shown: frozenset[str] = frozenset()  # come back as they are; their text is a part of the sentence
     dropped: frozenset[str] = frozenset()  # mean nothing once the text is another one
     skipped: frozenset[str] = frozenset()  # are not looked into
@@ -199,6 +200,8 @@ class PartReader:
                 yield from self._atoms(child.children, self._span(child, around))
             elif child.name in words.characters:
                 yield Text(around, words.characters[child.name] * self.repeats(child))
+            elif child.name in words.ruby:
+                yield Text(around, self._spaced(self._base(child)))
             elif child.name in words.containers:
                 yield self._container(child, words.containers[child.name], around)
             elif child.name not in words.dropped:
@@ -207,6 +210,11 @@ class PartReader:
 
     def _spaced(self, text: str) -> str:
         return text if self._words.space is None else self._words.space.sub(" ", text)
+
+    def _base(self, ruby: Element) -> str:
+        """Return text without its reading, which says nothing once the text is in another language."""
+        base = self._words.ruby[ruby.name]
+        return "".join(one.text for one in ruby.elements if one.name == base)
 
     def repeats(self, _: Element) -> int:
         """Return how many of its characters an element stands for."""
@@ -230,6 +238,8 @@ class PartReader:
             )
             if child.name in words.texts:
                 yield Text(form, self._spaced(child.text), source)
+            elif child.name in words.ruby:
+                yield Text(form, self._base(child), source)
             elif child.name in words.characters and not self.is_break(child):
                 yield Text(form, words.characters[child.name], source)
             elif child.name not in words.dropped:
@@ -268,19 +278,16 @@ class PartReader:
     def _container(self, node: Element, inner: str, around: Format) -> Atom:
         """Return an element around runs; one that holds its text otherwise comes back as it is."""
         whole = (*around.source, (node.begin, node.end), around.ends)
-        if inner:
-            found = next((one for one in node.children if isinstance(one, Element) and one.name == inner), None)
-            if found is None or self.is_chosen(node):
-                return Point(whole, node.text)
-        else:
-            found = node
+        found = next((one for one in node.elements if one.name == inner), None) if inner else node
+        if found is None or self.is_chosen(node):
+            return Point(whole, node.text)
         inside = self._atoms(found.children, around)
         if not texts_in(inside):
             return Point(whole)
         return Container(((node.begin, found.content),), inside, ((found.content_end, node.end),))
 
     def is_chosen(self, _: Element) -> bool:
-        """Whether the text of a container was chosen from a list, or comes from elsewhere."""
+        """Whether the text of a container comes from elsewhere, such as from a list."""
         return False
 
     def draft(self) -> Draft:

@@ -52,6 +52,33 @@ def test_sentence_that_word_cut_into_ten_runs_is_one_segment_and_its_bold_word_i
     )
 
 
+def test_text_with_its_reading_is_a_part_of_its_sentence():
+    ruby = f"<w:ruby><w:rt>{run('reading')}</w:rt><w:rubyBase>{run('The cat')}</w:rubyBase></w:ruby>"
+
+    assert units(f"<w:p><w:r>{ruby}</w:r>{run(' sleeps.')}</w:p>") == ["The cat sleeps."]
+    assert shouted_body(f"<w:p><w:r>{ruby}</w:r>{run(' sleeps.')}</w:p>") == f"<w:p>{run('THE CAT SLEEPS.')}</w:p>"
+
+
+@pytest.mark.parametrize("attribute", ["tblCaption", "tblDescription", "helpText", "statusText"])
+def test_what_describes_a_table_or_a_field_of_a_form_is_translated(attribute):
+    assert shouted_body(f'<w:x><w:{attribute} w:val="a cat"/></w:x>') == f'<w:x><w:{attribute} w:val="A CAT"/></w:x>'
+
+
+@pytest.mark.parametrize(
+    ("label", "written"), [("Chapter %1:", "CHAPTER %1:"), ("o", "o"), ("%1.", "%1."), ("\uf0b7", "\uf0b7")]
+)
+def test_of_the_labels_of_lists_those_with_words_are_translated(label, written):
+    assert shouted_body(f'<w:lvlText w:val="{label}"/>') == f'<w:lvlText w:val="{written}"/>'
+
+
+def test_charts_of_newer_kinds_are_translated():
+    space = 'xmlns:cx="http://schemas.microsoft.com/office/drawing/2014/chartex"'
+    part = f"<cx:chartSpace {space}><cx:pt>12</cx:pt><cx:pt>a cat</cx:pt><cx:v>a title</cx:v></cx:chartSpace>"
+    draft = draft_of(office(xl__charts__chartEx1=part), "xlsx")
+
+    assert shouted_part(draft, "xl/charts/chartEx1.xml") == part.replace("a cat", "A CAT").replace("a title", "A TITLE")
+
+
 def test_format_that_most_of_a_paragraph_has_needs_no_tag():
     bold, italic = run("The whole sentence is bold, ", "<w:b/>"), run("one word ", "<w:b/><w:i/>")
 
@@ -72,6 +99,7 @@ def test_format_that_most_of_a_paragraph_has_needs_no_tag():
             run("See ") + '<w:hyperlink w:anchor="a">' + run("cats", "<w:u/>") + "</w:hyperlink>",
             'See <g id="1">cats</g>',
         ),
+        ('<w:fldSimple w:instr="HYPERLINK a">' + run("A cat.") + "</w:fldSimple>", "A cat."),
         (run("Page ") + '<w:fldSimple w:instr="PAGE">' + run("3") + "</w:fldSimple>", 'Page <ph id="1">3</ph>'),
         (
             "<w:sdt><w:sdtPr><w:id/></w:sdtPr><w:sdtContent>" + run("A") + "</w:sdtContent></w:sdt>" + run(" cat"),

@@ -28,6 +28,23 @@ def test_letter_that_is_all_in_a_typewriter_font_is_text():
     assert texts_of(draft_of(open_text(code + words, style), "odt")) == ["Plain words."]
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        '<table:table table:name="a"><table:title>{}</table:title><table:desc>{}</table:desc></table:table>',
+        '<text:toc-mark text:string-value="{}" text:outline-level="1"/>',
+        '<text:alphabetical-index-mark text:string-value="{}" text:key1="{}"/>',
+        '<text:hidden-text text:condition="a" text:string-value="{}"/>',
+        '<text:list-level-style-number text:level="1" style:num-prefix="{}" style:num-suffix=")"/>',
+        '<f:button xmlns:f="urn:oasis:names:tc:opendocument:xmlns:form:1.0" f:name="a" f:label="{}" f:title="{}"/>',
+    ],
+)
+def test_titles_entries_of_indexes_labels_of_lists_and_of_forms_are_translated(part):
+    draft = draft_of(open_text(part.format("a cat", "a dog")), "odt")
+
+    assert part.format("A CAT", "A DOG") in shouted_part(draft, "content.xml")
+
+
 def span(name: str, text: str) -> str:
     return f'<text:span text:style-name="{name}">{text}</text:span>'
 
@@ -43,6 +60,11 @@ def test_spans_that_differ_in_the_number_of_a_revision_are_one():
 @pytest.mark.parametrize(
     ("inside", "unit", "written"),
     [
+        (
+            "<text:ruby><text:ruby-base>The cat</text:ruby-base><text:ruby-text>x</text:ruby-text></text:ruby> sleeps.",
+            "The cat sleeps.",
+            "THE CAT SLEEPS.",
+        ),
         (f"Open {span('T4', 'a.ini')}.", 'Open <ph id="1">a.ini</ph>.', f"OPEN {span('T4', 'a.ini')}."),
         (
             'One<text:tab/>two<text:line-break/>three<text:s text:c="3"/>end',
