@@ -1,4 +1,9 @@
-"""The lifecycle of a call, whatever its protocol: counted in, given a caller, accounted for when it ends.
+"""The lifecycle of a call, whatever its protocol.
+
+    begin           makes the record of the call and counts it in
+    admit           says whose key it is made with, and refuses what the server has no room for
+    fail, left      note why it has no answer
+    end             accounts for it
 
 Knows no protocol: a frontend says where a call comes from and what came with it, and turns errors into its own.
 """
@@ -6,10 +11,11 @@ Knows no protocol: a frontend says where a call comes from and what came with it
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from typing import TypeAlias
 
-from service.api.auth import Authenticator, Metadata
+from service.api.auth import KEY_HEADERS, Authenticator, Metadata
 from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
@@ -47,8 +53,9 @@ REQUEST_ID_KEY = "x-request-id"
 WARNINGS_KEY = "x-translation-warnings"
 TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
-_STOPPING = "the server is stopping"
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
 
 _random = Random()
 
@@ -61,6 +68,7 @@ class CallLifecycle:
         metrics: Metrics,
         *,
         authenticator: Authenticator | None = None,
+        refuse: Refuse | None = None,
         observers: Sequence[CallObserver] = (),
         slow_calls: SlowCalls | None = None,
     ) -> None:
@@ -68,12 +76,14 @@ class CallLifecycle:
 
         Args:
             authenticator: None for one that lets everybody call.
+            refuse: asked before a call is worked for; None, or why this caller's call is refused.
             observers: told of each call that has ended, after it was counted.
             slow_calls: logs calls that took too long; None: nobody asks.
         """
         self.calls: set[Call] = set()  # in progress
         self._metrics = metrics
         self._authenticator = authenticator or Authenticator()
+        self._refuse = refuse
         self._observers = observers
         self._slow_calls = slow_calls
         self._refusals = LogLimit(max_lines=REFUSALS_LOGGED, period_s=60.0)
@@ -101,10 +111,7 @@ class CallLifecycle:
             deadline=now + (limit_s if remaining_s is None else min(limit_s, remaining_s)),
             limit_s=limit_s if is_limit_ours else None,
         )
-        current_call.set(call)
-        self._metrics.call_received(method)
-        self.calls.add(call)
-        return call
+        return self._counted_in(call)
 
     def begin_after(self, call: Call, method: str, *, limit_s: float) -> Call:
         """Make the record of work that goes on for the caller of a call that has its answer, and count it in."""
@@ -119,13 +126,28 @@ class CallLifecycle:
             deadline=now + limit_s,
             limit_s=limit_s,
         )
-        current_call.set(own)
-        self._metrics.call_received(method)
-        self.calls.add(own)
-        return own
+        return self._counted_in(own)
 
-    def authenticate(self, method: str, metadata: Metadata, call: Call) -> None:
-        """Note whose key the call is made with; raises as `Authenticator.authenticate`."""
+    def _counted_in(self, call: Call) -> Call:
+        current_call.set(call)
+        self._metrics.call_received(call.method)
+        self.calls.add(call)
+        return call
+
+    def admit(self, method: str, metadata: Metadata, call: Call, *, is_work: bool, needs_key: bool = True) -> None:
+        """Note whose key the call is made with, or raise why it may not be made.
+
+        Args:
+            method: the one that the key has to be good for.
+            is_work: whether the models work for it, so that it is refused when they have too much.
+            needs_key: whether a caller without a key is refused where there are keys; a bad key always is.
+        """
+        if needs_key or any(name in KEY_HEADERS for name, _ in metadata):
+            self._authenticate(method, metadata, call)
+        if is_work and self._refuse is not None and (refusal := self._refuse(call.caller, call.deadline)) is not None:
+            raise refusal
+
+    def _authenticate(self, method: str, metadata: Metadata, call: Call) -> None:
         try:
             key = self._authenticator.authenticate(method, metadata)
         except DragomanError as error:
@@ -136,6 +158,10 @@ class CallLifecycle:
             raise
         if key is not None:
             call.caller, call.models = key.caller, key.models
+
+    def left(self, call: Call) -> None:
+        """Note that the caller has gone without an answer."""
+        call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
 
     def fail(self, error: BaseException, call: Call) -> DragomanError:
         """Return what the caller is told of an error, and note its code and why the call was refused."""
@@ -149,7 +175,7 @@ class CallLifecycle:
         return domain_error
 
     def end(self, call: Call) -> None:
-        """UsageMeter for a call that has ended, with the code that it notes."""
+        """Account for a call that has ended, with the code that it notes."""
         self.calls.discard(call)
         call.duration_s = time.monotonic() - call.started
         priority = call.priority.label if call.priority is not None else ""
@@ -186,6 +212,8 @@ def _to_domain_error(error: BaseException, call: Call) -> DragomanError:
     if isinstance(error, DragomanError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return Unavailable(_STOPPING)
+        return Unavailable("the server is stopping")
+    if isinstance(error, TimeoutError) and call.is_late(time.monotonic()):
+        return DeadlineExceeded("the deadline passed")
     get_logger().error("call_failed", **describe_error(error))
     return InternalError(f"internal error; the server's log has it under request id {call.request_id}")

@@ -37,7 +37,7 @@ from service.api.http.deepl_documents import DeepLDocuments
 from service.api.http.deepl_glossaries import DeepLGlossaries
 from service.api.http.files import FileTranslator
 from service.api.http.libretranslate import LibreTranslate
-from service.api.http.operations import routes_of
+from service.api.http.openapi import description_pages
 from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, health_pages, metrics_pages
 from service.call import Call
@@ -45,7 +45,7 @@ from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.errors import Unavailable
 from service.telemetry.metrics import Metrics
-from service.telemetry.observers import CallObserver, SlowCalls, load_traces
+from service.telemetry.observers import SlowCalls, load_traces
 from service.translate.glossaries import Glossaries
 from service.translate.routing import Router
 from service.translate.translator import Translator
@@ -101,12 +101,19 @@ class Frontend:
         self._tls = server_tls(config.security)
         traces_class = load_traces(config.telemetry)
         self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
-        self._book = _book(config, metrics, [self._traces] if self._traces else [])
         glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
         self._translator = Translator(
             scheduler.catalogue, self.admission, usage_meter, config.limits, executor, glossaries
         )
         self._router = Router(self._translator, executor)
+        slow_s = config.telemetry.slow_request_s
+        self._lifecycle = CallLifecycle(
+            metrics,
+            authenticator=authenticator(config.security),
+            refuse=self._translator.refusal,
+            observers=[self._traces] if self._traces else [],
+            slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
+        )
         self._health = Health((*_SERVICES, *(reflection.SERVICE_NAMES if config.listen.reflection else ())))
         self._streams = StreamServicer(self._router, scheduler, metrics)
         self._calls = self._grpc_calls()
@@ -116,12 +123,11 @@ class Frontend:
             maximum_concurrent_rpcs=max_calls(config.limits),
         )
         self._http_calls = HttpCalls(
-            self._book,
+            self._lifecycle,
             max_request_seconds=config.limits.max_request_seconds,
             max_body_bytes=config.limits.max_message_bytes,
             max_file_bytes=config.limits.max_document_bytes,
             max_file_seconds=config.limits.max_document_seconds,
-            refuse=self._translator.refusal,
         )
         self._http = HttpServer(
             create_app(self._http_routes(status), cors_origins=config.listen.cors_origins),
@@ -140,12 +146,11 @@ class Frontend:
         }
         return CallHandlers(
             methods,
-            self._book,
+            self._lifecycle,
             max_request_seconds=limits.max_request_seconds,
             max_watches=limits.max_watches,
             own_limits={dragoman.TRANSLATE_STREAM: limits.max_stream_seconds, **health.OWN_LIMITS},
-            refuse=self._translator.refusal,
-            refusable=frozenset({dragoman.TRANSLATE, dragoman.SCORE, google.TRANSLATE, kserve.INFER}),
+            work=frozenset({dragoman.TRANSLATE, dragoman.SCORE, google.TRANSLATE, kserve.INFER}),
         )
 
     def _http_routes(self, status: ServerStatus) -> Sequence[Route]:
@@ -153,18 +158,20 @@ class Frontend:
         files = FileTranslator(router)
         libretranslate = LibreTranslate(router, files, config.limits, status, config.security)
         glossaries = UploadedGlossaries(config.models.uploaded_glossaries)
-        operations = [
-            *libretranslate.operations(),
-            *DeepL(router, status, glossaries).operations(),
-            *DeepLDocuments(files, status, glossaries, self._http_calls.work_on).operations(),
-            *DeepLGlossaries(router, glossaries).operations(),
+        dialects = [
+            libretranslate,
+            DeepL(router, status, glossaries),
+            DeepLDocuments(files, status, glossaries, self._http_calls.work_on),
+            DeepLGlossaries(router, glossaries),
         ]
+        console = [Console(router, files, status)] if has_console(config.listen) else []
         return [
             *([] if config.listen.metrics_port is not None else metrics_pages(status)),
             *health_pages(status),
-            *routes_of(self._http_calls, operations),
+            *(route for service in (*dialects, *console) for route in self._http_calls.routes(service)),
+            *description_pages(*dialects),
             *libretranslate.pages(),
-            *(Console(router, files, status).routes(self._http_calls) if has_console(config.listen) else ()),
+            *(page for one in console for page in one.pages()),
         ]
 
     async def listen(self) -> dict[str, int]:
@@ -209,7 +216,7 @@ class Frontend:
 
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """Return the oldest calls in progress, and how many there are."""
-        return oldest(self._book.calls, most), len(self._book.calls)
+        return oldest(self._lifecycle.calls, most), len(self._lifecycle.calls)
 
     async def all_left(self) -> None:
         """Once every new call is refused: return when every call that was let in has been answered."""
@@ -237,16 +244,6 @@ class Frontend:
         """Send the traces that are still to be sent."""
         if self._traces:
             await asyncio.to_thread(self._traces.close)
-
-
-def _book(config: ServerConfig, metrics: Metrics, observers: Sequence[CallObserver]) -> CallLifecycle:
-    slow_s = config.telemetry.slow_request_s
-    return CallLifecycle(
-        metrics,
-        authenticator=authenticator(config.security),
-        observers=observers,
-        slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
-    )
 
 
 def max_calls(limits: LimitsConfig) -> int:

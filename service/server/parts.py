@@ -80,8 +80,8 @@ class Parts:
         methods = admin.handlers(servicer)
         if config.listen.reflection:
             methods |= reflection.handlers((admin.SERVICE_NAME,), files=reflection.ADMIN_FILES)
-        book = CallLifecycle(self._metrics, authenticator=authenticator(config.security))
-        calls = CallHandlers(methods, book, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS)
+        lifecycle = CallLifecycle(self._metrics, authenticator=authenticator(config.security))
+        calls = CallHandlers(methods, lifecycle, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS)
         return grpc.aio.server(handlers=[calls], options=grpc_options(config), maximum_concurrent_rpcs=MAX_ADMIN_CALLS)
 
     async def _read_status(self, max_requests: int) -> GetStatusResponse:

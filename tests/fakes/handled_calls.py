@@ -11,8 +11,8 @@ import grpc.aio
 import pytest
 
 from service.api.auth import Authenticator
-from service.api.calls import CallLifecycle
-from service.api.grpc.calls import CallHandlers, Malformed, Refuse
+from service.api.calls import CallLifecycle, Refuse
+from service.api.grpc.calls import CallHandlers, Malformed
 from service.call import Call
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver
@@ -42,14 +42,13 @@ class Harness:
             ONE: grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
             MANY: grpc.stream_stream_rpc_method_handler(self._many, request_deserializer=self._parse),
         }
-        self.book = CallLifecycle(self.metrics, authenticator=authenticator, observers=self.observers)
+        self.book = CallLifecycle(self.metrics, authenticator=authenticator, refuse=refuse, observers=self.observers)
         self.handlers = CallHandlers(
             methods,
             self.book,
             max_request_seconds=max_request_seconds,
             max_watches=MAX_WATCHES,
-            refuse=refuse,
-            refusable=frozenset({ONE}),
+            work=frozenset({ONE}),
         )
         self.behaviour: Behaviour
         self.stream: Callable[..., AsyncIterator[bytes]]

@@ -9,7 +9,6 @@ before its message is received.  gRPC answers UNKNOWN, too, when a deserialiser 
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -22,9 +21,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
-from service.api.grpc.status import Metadata, WireStatus, to_wire
-from service.call import Call, Caller, Identity
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unimplemented
+from service.api.grpc.status import Metadata, to_wire
+from service.call import Call, Identity
+from service.errors import DragomanError, InvalidInput, Overloaded, Unimplemented
 from service.telemetry.families import OTHER
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -137,7 +136,6 @@ _STREAMS_RETRY_AFTER_S = 10.0
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
-Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
 
 
 class OpenStreams:
@@ -188,13 +186,12 @@ class CallHandlers(grpc.GenericRpcHandler):
     def __init__(
         self,
         methods: Mapping[str, Handler],
-        book: CallLifecycle,
+        lifecycle: CallLifecycle,
         *,
         max_request_seconds: float,
         max_watches: int,
         own_limits: Mapping[str, float] | None = None,
-        refuse: Refuse | None = None,
-        refusable: frozenset[str] = frozenset(),
+        work: frozenset[str] = frozenset(),
     ) -> None:
         """Wrap behaviours.
 
@@ -202,14 +199,12 @@ class CallHandlers(grpc.GenericRpcHandler):
             methods: by name, "package.Service/Method"; they take a request, or an iterator of requests, and a `Call`.
             max_watches: open streams without limits of their own, see `OpenStreams`.
             own_limits: streaming methods that bound their number and their time themselves, with the latter in seconds.
-            refuse: asked before the message of a call is received; None, or why this caller's call is refused.
-            refusable: methods whose calls `refuse` is asked about.
+            work: methods with one request that the models work for.
         """
-        self._book = book
+        self._lifecycle = lifecycle
         self._own_limits = own_limits or {}
         self._max_request_seconds = max_request_seconds
-        self._refuse = refuse
-        self._refusable = refusable
+        self._work = work
         self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
         self._open_streams = OpenStreams(max_watches)
         self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
@@ -235,23 +230,14 @@ class CallHandlers(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **coders)
 
     def _unary(self, behaviour: Any, method: str) -> Any:
-        limit_s = self._limit_s(method)
-        refuse = self._refuse if method in self._refusable else None
+        limit_s, is_work = self._limit_s(method), method in self._work
 
         async def answer(_: object, context: Context) -> object:
             call, metadata = self._begin(method, limit_s, context)
             try:
-                self._book.authenticate(method, metadata, call)
-                if refuse is not None:
-                    _raise_if(refuse(call.caller, call.deadline))
-                if call.limit_s is None:  # gRPC itself cancels a call at its caller's deadline
+                self._lifecycle.admit(method, metadata, call, is_work=is_work)
+                async with asyncio.timeout(call.limit_s):  # gRPC itself cancels a call at its caller's deadline
                     response = await behaviour(await _message(context), call)
-                else:
-                    try:
-                        async with asyncio.timeout(call.limit_s):
-                            response = await behaviour(await _message(context), call)
-                    except TimeoutError:
-                        raise DeadlineExceeded("the server's limit passed") from None
                 warnings = ((WARNINGS_KEY, call.warnings),) if call.warnings else ()
                 context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id), *warnings))
                 return response
@@ -268,7 +254,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         async def refuse(_: object, context: Context) -> None:
             call, metadata = self._begin(OTHER, self._max_request_seconds, context)
             try:
-                self._book.authenticate(method, metadata, call)
+                self._lifecycle.admit(method, metadata, call, is_work=False)
                 raise Unimplemented("Method not found!")
             except DragomanError as error:
                 await self._fail(error, context, call)
@@ -278,14 +264,13 @@ class CallHandlers(grpc.GenericRpcHandler):
         return refuse
 
     def _stream(self, behaviour: Any, method: str) -> Any:
-        limit_s = self._limit_s(method)
+        limit_s, is_bounded = self._limit_s(method), method in self._own_limits
 
         async def answers(requests: object, context: Any) -> AsyncIterator[object]:
             call, metadata = self._begin(method, limit_s, context)
             context.add_done_callback(lambda _: call.on_gone and call.on_gone())
             try:
-                self._book.authenticate(method, metadata, call)
-                is_bounded = method in self._own_limits
+                self._lifecycle.admit(method, metadata, call, is_work=False)
                 with nullcontext() if is_bounded else self._open_streams.place(call.caller.identity, context.peer()):
                     async for response in behaviour(requests, call):
                         yield response
@@ -307,16 +292,17 @@ class CallHandlers(grpc.GenericRpcHandler):
         """Make the record of a call, count it in, and return it with what the caller sent beside its request."""
         remaining: Any = context.time_remaining()  # None without a deadline; the type stubs do not know
         metadata: Any = context.invocation_metadata()
-        return self._book.begin(method, context.peer(), metadata, limit_s=limit_s, remaining_s=remaining), metadata
+        call = self._lifecycle.begin(method, context.peer(), metadata, limit_s=limit_s, remaining_s=remaining)
+        return call, metadata
 
     def _end(self, call: Call) -> None:
-        self._book.end(call)
+        self._lifecycle.end(call)
         if task := asyncio.current_task():  # it ends when gRPC has written the answer
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
     async def _fail(self, error: BaseException, context: Context, call: Call) -> NoReturn:
-        """End the call with the status of `error` and note its code.
+        """End the call with the status of `error`.
 
         By `abort`, because that sends the status alone: after headers a client does not send a call again.
 
@@ -324,24 +310,17 @@ class CallHandlers(grpc.GenericRpcHandler):
             grpc.aio.AbortError: how grpc.aio is told to stop.
             asyncio.CancelledError: the call is gone, so there is nobody to answer.
         """
-        status = self._status_of(error, call)
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task and task.cancelling():  # else something that it awaited
+            self._lifecycle.left(call)
+            raise error
+        status = to_wire(self._lifecycle.fail(error, call))
         try:
             await context.abort(status.code, status.message, (*status.trailers, (REQUEST_ID_KEY, call.request_id)))
         except grpc.aio.AbortError as aborted:
             asyncio.get_running_loop().call_soon(_forget_way, aborted, error)
             raise
         raise AssertionError("abort returned")
-
-    def _status_of(self, error: BaseException, call: Call) -> WireStatus:
-        """Return what the caller is told, and note its code.
-
-        Raises:
-            asyncio.CancelledError: the call is gone, so there is nobody to answer.
-        """
-        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-            call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
-            raise error
-        return to_wire(self._book.fail(error, call))
 
 
 def _forget_way(*errors: BaseException) -> None:
@@ -352,17 +331,6 @@ def _forget_way(*errors: BaseException) -> None:
     """
     for error in errors:
         error.__traceback__ = error.__context__ = None
-
-
-def _is_being_cancelled() -> bool:
-    """True if gRPC cancelled this task; False if something that it awaited was cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _raise_if(error: DragomanError | None) -> None:
-    if error is not None:
-        raise error
 
 
 async def _message(context: Any) -> object:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from protos import open_inference_pb2 as pb
 from service.api.grpc.calls import Handler, unary
 from service.call import Call
-from service.errors import DeadlineExceeded, InvalidInput, NotFound
+from service.errors import InvalidInput, NotFound
 from service.records import ModelInfo, Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import server_version
 from service.translate.routing import Router
@@ -77,11 +77,8 @@ class OpenInferenceServicer:
         timeout_s = parameters.integer("timeout") / 1e6
         if timeout_s and (deadline := time.monotonic() + timeout_s) < call.deadline:
             call.deadline, call.limit_s = deadline, None  # the caller's, from now on
-        try:
-            async with asyncio.timeout(call.deadline - time.monotonic()):
-                result = await self._router.translate(translation_request, call)
-        except TimeoutError:
-            raise DeadlineExceeded("the deadline passed before the translation was there") from None
+        async with asyncio.timeout(call.deadline - time.monotonic()):
+            result = await self._router.translate(translation_request, call)
         return _encode(request, result, shape)
 
     def _find(self, name: str, version: str, call: Call) -> ModelInfo | None:

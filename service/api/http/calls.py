@@ -1,6 +1,6 @@
-"""What every HTTP request that is a call goes through: a key, an id, a clock, the book, and errors as statuses.
+"""What every HTTP request that is a call goes through: its lifecycle, its body, and errors as statuses.
 
-A dialect hands in behaviours; each gets what the request says and the record of its call, and returns a response.
+What is answered is said by operations (`operations.py`).
 
     authorization         Bearer KEY; dialects may take the key from a field, too
     x-request-id          the caller's name for the request; every answer has it, and the log
@@ -9,88 +9,35 @@ A dialect hands in behaviours; each gets what the request says and the record of
 """
 
 import asyncio
-import math
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from service.api.auth import AUTHORIZATION, KEY_HEADERS
 from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
-from service.api.http.fields import Fields, read_fields
-from service.call import Call, Caller
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, Unavailable
+from service.api.http.fields import read_fields
+from service.api.http.operations import Behaviour, HttpRequest, Operation, operations_of
+from service.call import Call
+from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.records import Priority
 
 TIMEOUT_KEY, PRIORITY_KEY = "x-request-timeout-ms", "x-priority"
-STATUSES = {
-    "INVALID_ARGUMENT": 400,
-    "NOT_FOUND": 404,
-    "UNAUTHENTICATED": 403,
-    "PERMISSION_DENIED": 403,
-    "FAILED_PRECONDITION": 409,
-    "RESOURCE_EXHAUSTED": 429,
-    "DEADLINE_EXCEEDED": 504,
-    "UNAVAILABLE": 503,
-}  # others: 500
 _MAX_TIMEOUT_MS = 86_400_000
 _PIECE_BYTES = 64 << 10  # a reader is slow if it does not take so much in time, however long the answer is
-_UNAVAILABLE_RETRY_S = 1
 LARGE_FILES = 4  # of the largest size that are held at a time
 _FILES_RETRY_S = 5.0
 _PRIORITIES = {priority.label: priority for priority in Priority}
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
-Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
-    """What a behaviour is asked."""
-
-    fields: Fields  # of the query and the body
-    priority: Priority | None
-    request: Request  # whose body has been read
-
-
-Behaviour: TypeAlias = Callable[[HttpRequest, Call], Awaitable[Response]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """How a protocol says what all of them say."""
-
-    name: str  # in metrics: NAME/METHOD
-    error_field: str = "error"  # of the answer, with the message
-    text_field: str = "text"  # of the request, with the texts
-    key_field: str = ""  # of the request, where an API key may be; empty: nowhere
-    statuses: Mapping[str, int] = field(default_factory=dict)  # by the code of an error, other than in STATUSES
-
-    def answer_to(self, error: DragomanError) -> Response:
-        """Return the response that says what went wrong."""
-        status = self.statuses.get(error.code, STATUSES.get(error.code, 500))
-        headers = {}
-        if isinstance(error, Overloaded):
-            headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
-        elif status == STATUSES["UNAVAILABLE"]:
-            headers["retry-after"] = str(_UNAVAILABLE_RETRY_S)
-        message = str(error)
-        if isinstance(error, InvalidInput):
-            message = error.about(f"{self.text_field}[{error.index}]")
-        return self.error(message, status, headers)
-
-    def error(self, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-        """Return the response with this message and status."""
-        return JSONResponse({self.error_field: message}, status, headers)
 
 
 class HttpCalls:
@@ -98,13 +45,12 @@ class HttpCalls:
 
     def __init__(
         self,
-        book: CallLifecycle,
+        lifecycle: CallLifecycle,
         *,
         max_request_seconds: float,
         max_body_bytes: int,
         max_file_bytes: int = 0,
         max_file_seconds: float = 0.0,
-        refuse: Refuse | None = None,
     ) -> None:
         """Begin with no call.
 
@@ -112,39 +58,22 @@ class HttpCalls:
             max_body_bytes: of a request's body.
             max_file_bytes: of a request's body that has a file in it, if that is more.
             max_file_seconds: that the work on a file may take.
-            refuse: asked before a call is worked for; None, or why this caller's call is refused.
         """
         self.refusal: Unavailable | None = Unavailable("the server is starting", reason="starting")
-        self._book = book
+        self._lifecycle = lifecycle
         self._max_request_seconds = max_request_seconds
         self._max_body_bytes = max_body_bytes
         self._max_file_bytes = max(max_file_bytes, max_body_bytes)
         self._max_file_seconds = max_file_seconds
         self._file_bytes = 0  # of large bodies that are held
-        self._refuse = refuse
         self._running: set[asyncio.Task[Any]] = set()
 
-    def route(
-        self,
-        dialect: Dialect,
-        path: str,
-        behaviour: Behaviour,
-        *,
-        method: str,
-        verbs: Sequence[str] = ("POST",),
-        is_work: bool = True,
-        needs_key: bool = True,
-        takes_files: bool = False,
-    ) -> Route:
-        """Return the route whose requests are calls of this method, answered by `behaviour`.
-
-        Args:
-            is_work: whether the models work for it, so that it can be refused when they have too much.
-            needs_key: whether a caller without a key is refused where there are keys; a bad key always is.
-            takes_files: whether the limits are those of files.
-        """
-        endpoint = _Endpoint(self, dialect, f"{dialect.name}/{method}", behaviour, is_work, needs_key, takes_files)
-        return Route(path, endpoint, methods=list(verbs), max_body_size=sys.maxsize)  # see `_body_of`
+    def routes(self, service: object) -> list[Route]:
+        """Return the routes to the operations of a service."""
+        return [
+            Route(one.path, _Endpoint(self, one, behaviour), methods=list(one.verbs), max_body_size=sys.maxsize)
+            for one, behaviour in operations_of(service)  # `_body_of` has the limits of bodies
+        ]
 
     async def all_left(self) -> None:
         """Return when every call has been answered."""
@@ -155,61 +84,61 @@ class HttpCalls:
         """Work for the caller of a call beyond its answer, with the limits of files, as a call of its own.
 
         Args:
-            work: gets the record of that call; its errors are in the book, and nowhere else.
+            work: gets the record of that call; its errors are in the metrics, and nowhere else.
         """
         task = asyncio.create_task(self._work(call, method, work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def _work(self, call: Call, method: str, work: Callable[[Call], Coroutine[Any, Any, None]]) -> None:
-        own = self._book.begin_after(call, method, limit_s=self._max_file_seconds)
+        own = self._lifecycle.begin_after(call, method, limit_s=self._max_file_seconds)
         try:
             async with asyncio.timeout(self._max_file_seconds):
                 await work(own)
-        except TimeoutError:
-            self._book.fail(DeadlineExceeded("the deadline passed"), own)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody waits for it: it is in the book
-            self._book.fail(error, own)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody waits for it: it is in the metrics
+            self._lifecycle.fail(error, own)
         finally:
-            self._book.end(own)
+            self._lifecycle.end(own)
 
-    async def answer(self, endpoint: "_Endpoint", request: Request, send: Send) -> None:
-        """Answer a request, and usage_meter for its call."""
+    async def answer(self, operation: Operation, behaviour: Behaviour, request: Request, send: Send) -> None:
+        """Answer a request, and account for its call."""
         metadata = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
-        limit_s = self._max_file_seconds if endpoint.takes_files else self._max_request_seconds
-        call = self._book.begin(endpoint.method, peer_of(request), metadata, limit_s=limit_s)
-        sender = _Sender(send, call, before_end=partial(self._book.end, call))
+        limit_s = self._max_file_seconds if operation.takes_files else self._max_request_seconds
+        call = self._lifecycle.begin(operation.label, peer_of(request), metadata, limit_s=limit_s)
+        sender = _Sender(send, call, before_end=partial(self._lifecycle.end, call))
         task = asyncio.current_task()
         assert task
         self._running.add(task)
         try:
-            async with self._room_for(endpoint, request) as max_bytes:
-                asked = await self._admit(endpoint, request, metadata, call, max_bytes)
-                await _finish(_respond(endpoint, asked, call, sender), request.receive, call, sender)
+            async with self._room_for(operation, request) as max_bytes:
+                asked = await self._admit(operation, request, metadata, call, max_bytes)
+                async with _while_waited_for(request.receive, call, sender):
+                    response = await behaviour(asked, call)
+                    await response(request.scope, request.receive, sender)
         except ClientDisconnect:
-            call.code = "DEADLINE_EXCEEDED" if call.is_late(time.monotonic()) else "CANCELLED"
+            self._lifecycle.left(call)
         except HTTPException as error:  # the body is too large
             call.code = Overloaded.code
-            refusal = endpoint.dialect.error(error.detail, error.status_code)
+            refusal = operation.dialect.error(error.detail, error.status_code)
             await refusal(request.scope, request.receive, sender)
         except (Exception, asyncio.CancelledError) as error:
-            refusal = endpoint.dialect.answer_to(self._book.fail(error, call))
+            refusal = operation.dialect.answer_to(self._lifecycle.fail(error, call))
             if sender.has_started:
                 raise  # what has been sent has no end, and the connection ends
             await refusal(request.scope, request.receive, sender)
         finally:
             self._running.discard(task)
             if not sender.is_complete:
-                self._book.end(call)
+                self._lifecycle.end(call)
 
     @asynccontextmanager
-    async def _room_for(self, endpoint: "_Endpoint", request: Request) -> AsyncGenerator[int]:
+    async def _room_for(self, operation: Operation, request: Request) -> AsyncGenerator[int]:
         """Yield how many bytes the body may have; bodies with large files share the memory that there is for them.
 
         One that is refused is read all the same, as far as that is bearable, or its sender would not see the answer.
         """
         length = int(request.headers.get("content-length", 0))
-        is_large = endpoint.takes_files and length > self._max_body_bytes
+        is_large = operation.takes_files and length > self._max_body_bytes
         held = length if is_large and length <= self._max_file_bytes else 0
         if is_large and length <= LARGE_FILES * self._max_file_bytes and not held:
             await _throw_away(request)
@@ -223,7 +152,7 @@ class HttpCalls:
             self._file_bytes -= held
 
     async def _admit(
-        self, endpoint: "_Endpoint", request: Request, metadata: Metadata, call: Call, max_bytes: int
+        self, operation: Operation, request: Request, metadata: Metadata, call: Call, max_bytes: int
     ) -> HttpRequest:
         """Return what is asked, by a caller who may ask.
 
@@ -235,25 +164,24 @@ class HttpCalls:
                 body = await _body_of(request, max_bytes)
         except TimeoutError:
             raise DeadlineExceeded("the time is over and the request is not there") from None
-        _raise_if(self.refusal)
+        if self.refusal is not None:
+            raise self.refusal
         timeout_s, priority = _timeout_s(metadata), _priority(metadata)
         if timeout_s is not None and call.started + timeout_s < call.deadline:
             call.deadline, call.limit_s = call.started + timeout_s, None
-        key_field = endpoint.dialect.key_field
+        key_field = operation.dialect.key_field
         is_key_in_field = bool(key_field) and all(name not in KEY_HEADERS for name, _ in metadata)
         if not is_key_in_field:
-            self._let_in(endpoint, metadata, call)
+            self._let_in(operation, metadata, call)
         fields = await read_fields(request, body)
         if is_key_in_field:
             key = fields.get(key_field)
-            self._let_in(endpoint, [*metadata, (AUTHORIZATION, f"Bearer {key}")] if key else metadata, call)
+            self._let_in(operation, [*metadata, (AUTHORIZATION, f"Bearer {key}")] if key else metadata, call)
         return HttpRequest(fields=fields, priority=priority, request=request)
 
-    def _let_in(self, endpoint: "_Endpoint", metadata: Metadata, call: Call) -> None:
-        if endpoint.needs_key or any(name in KEY_HEADERS for name, _ in metadata):
-            self._book.authenticate(endpoint.method, metadata, call)
-        if self._refuse is not None and endpoint.is_work:
-            _raise_if(self._refuse(call.caller, call.deadline))
+    def _let_in(self, operation: Operation, metadata: Metadata, call: Call) -> None:
+        is_work, needs_key = operation.is_work, operation.needs_key
+        self._lifecycle.admit(operation.label, metadata, call, is_work=is_work, needs_key=needs_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,22 +189,18 @@ class _Endpoint:
     """An ASGI application that answers the requests of one route."""
 
     calls: HttpCalls
-    dialect: Dialect
-    method: str
+    operation: Operation
     behaviour: Behaviour
-    is_work: bool
-    needs_key: bool
-    takes_files: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.calls.answer(self, Request(scope, receive), send)
+        await self.calls.answer(self.operation, self.behaviour, Request(scope, receive), send)
 
 
 class _Sender:
     """Sends an answer with the id of its request, in pieces that a slow reader can take one by one."""
 
     def __init__(self, send: Send, call: Call, before_end: Callable[[], None]) -> None:
-        """Send with `send`; `before_end` is called before the last piece leaves: who has the answer is in the book."""
+        """Send with `send`; `before_end` is called before the last piece leaves: who has the answer is counted."""
         self.has_started = self.is_complete = False
         self._send = send
         self._call = call
@@ -301,32 +225,30 @@ class _Sender:
         await self._send({"type": message["type"], "body": body[last:], "more_body": has_more})
 
 
-async def _respond(endpoint: _Endpoint, asked: HttpRequest, call: Call, sender: _Sender) -> None:
-    response = await endpoint.behaviour(asked, call)
-    await response(asked.request.scope, asked.request.receive, sender)
+@asynccontextmanager
+async def _while_waited_for(receive: Receive, call: Call, sender: _Sender) -> AsyncGenerator[None]:
+    """End what is inside with DeadlineExceeded at the deadline, or with ClientDisconnect once the caller has left."""
+    has_left = False
 
+    async def watch(limit: asyncio.Timeout) -> None:
+        nonlocal has_left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not (sender.is_complete or limit.expired()):  # once it is complete, uvicorn says so, too
+            has_left = True
+            limit.reschedule(0.0)
 
-async def _finish(work: Coroutine[Any, Any, None], receive: Receive, call: Call, sender: _Sender) -> None:
-    """Return when the work is done; raise ClientDisconnect or DeadlineExceeded if that comes first, which ends it."""
-    running, gone = asyncio.create_task(work), asyncio.create_task(_gone(receive, sender))
+    limit = asyncio.timeout(call.deadline - time.monotonic())
+    watching = asyncio.create_task(watch(limit))
     try:
-        left_s = max(0.0, call.deadline - time.monotonic())
-        await asyncio.wait((running, gone), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            return running.result()
-        raise ClientDisconnect if gone.done() else DeadlineExceeded("the deadline passed")
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise (ClientDisconnect() if has_left else DeadlineExceeded("the deadline passed")) from None
     finally:
-        running.cancel()
-        gone.cancel()
-        await asyncio.gather(running, gone, return_exceptions=True)
-
-
-async def _gone(receive: Receive, sender: _Sender) -> None:
-    """Return when the caller has left without its answer."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    if sender.is_complete:  # uvicorn then says so, too
-        await asyncio.Event().wait()
+        watching.cancel()
 
 
 async def _body_of(request: Request, max_bytes: int) -> bytes:
@@ -377,8 +299,3 @@ def _priority(metadata: Metadata) -> Priority | None:
         message = f"{PRIORITY_KEY} is {given[:20]!a}: it can be {' or '.join(_PRIORITIES)}"
         raise InvalidInput(message, field=PRIORITY_KEY)
     return None if given is None else _PRIORITIES[given]
-
-
-def _raise_if(error: DragomanError | None) -> None:
-    if error is not None:
-        raise error

@@ -12,10 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from model.language_codes import subtags_of
-from service.api.http.calls import Dialect, HttpRequest
 from service.api.http.fields import KindOfWarning, checked, warn_of, warnings_of
 from service.api.http.languages import name_of, source_of, target_languages
-from service.api.http.operations import JSON, URLENCODED, Operation, answer_with
+from service.api.http.operations import JSON, URLENCODED, Dialect, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call
 from service.errors import InvalidInput
@@ -135,6 +134,9 @@ class Usage(BaseModel):
     character_limit: int = NO_LIMIT
 
 
+_LISTING: dict[str, Any] = {"verbs": ("GET", "POST"), "is_work": False}
+
+
 class DeepL:
     """Answers the requests of DeepL's clients."""
 
@@ -144,34 +146,10 @@ class DeepL:
         self._glossaries = glossaries
         self._server = server
 
-    def operations(self) -> list[Operation]:
-        """Return what can be asked for."""
-        forms = JSON, URLENCODED
-        listing: dict[str, Any] = {"verbs": ("GET", "POST"), "is_work": False}
-        return [
-            Operation(
-                DIALECT,
-                "/v2/translate",
-                self.translate,
-                "Translate texts",
-                TranslateAnswer,
-                body=TranslateBody,
-                kinds=forms,
-            ),
-            Operation(
-                DIALECT,
-                "/v2/languages",
-                self.languages,
-                "List languages",
-                list[Language],
-                body=LanguagesBody,
-                **listing,
-            ),
-            Operation(DIALECT, "/v2/usage", self.usage, "Count the characters of a key", Usage, **listing),
-        ]
-
+    @operation(
+        DIALECT, "/v2/translate", "Translate texts", TranslateAnswer, body=TranslateBody, kinds=(JSON, URLENCODED)
+    )
     async def translate(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /v2/translate."""
         body = checked(TranslateBody, asked.fields)
         tags = body.ignore_tags if body.tag_handling else ()
         glossary_name, terms = await self._glossaries.named(body.glossaries(), call.caller, body.target_lang)
@@ -203,8 +181,8 @@ class DeepL:
         ignored = body.ignored()
         return answer_with(answer, {IGNORED_KEY: ", ".join(ignored)} if ignored else None)
 
+    @operation(DIALECT, "/v2/languages", "List languages", list[Language], body=LanguagesBody, **_LISTING)
     async def languages(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /v2/languages."""
         infos = self._router.infos(call)
         if checked(LanguagesBody, asked.fields).type == "source":
             codes = sorted({_code(code) for code in source_languages(infos)})
@@ -216,8 +194,8 @@ class DeepL:
             ]
         return JSONResponse([one.model_dump(exclude_none=True) for one in languages])
 
+    @operation(DIALECT, "/v2/usage", "Count the characters of a key", Usage, **_LISTING)
     async def usage(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /v2/usage."""
         count = await self._server.characters_of(call.caller.name) if call.caller.source == "key" else 0
         return answer_with(Usage(character_count=count))
 

@@ -11,12 +11,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
 from starlette.responses import Response
 
-from service.api.http.calls import HttpRequest
 from service.api.http.deepl import DIALECT, IGNORED_KEY, GlossaryFields
 from service.api.http.document_jobs import JobStatus
 from service.api.http.fields import File, checked
 from service.api.http.files import FileTranslator, Progress, TranslatedFile, download
-from service.api.http.operations import MULTIPART, Operation, answer_with
+from service.api.http.operations import MULTIPART, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call
 from service.documents.formats import SUFFIXES, format_of
@@ -69,6 +68,9 @@ class Status(BaseModel):
     error_message: str | None = None
 
 
+_ONE = "/v2/document/{document_id}"
+
+
 class DeepLDocuments:
     """Answers requests about documents."""
 
@@ -85,19 +87,11 @@ class DeepLDocuments:
         self._glossaries = glossaries
         self._work_on = work_on
 
-    def operations(self) -> list[Operation]:
-        """Return what can be asked for."""
-        one = "/v2/document/{document_id}"
-        sending: dict[str, Any] = {"body": DocumentBody, "kinds": (MULTIPART,), "takes_files": True}
-        asking: dict[str, Any] = {"body": KeyBody, "is_work": False}
-        return [
-            Operation(DIALECT, "/v2/document", self.document, "Send a document", Handle, **sending),
-            Operation(RESOURCES, one, self.document_status, "Ask how far a document is", Status, **asking),
-            Operation(RESOURCES, f"{one}/result", self.document_result, "Fetch a document", bytes, **asking),
-        ]
-
+    @operation(
+        DIALECT, "/v2/document", "Send a document", Handle, body=DocumentBody, kinds=(MULTIPART,), takes_files=True
+    )
     async def document(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /v2/document: the file is translated after the answer."""
+        """Answer at once: the file is translated after the answer."""
         body = checked(DocumentBody, asked.fields)
         file = replace(body.file, name=body.filename or body.file.name)
         try:
@@ -143,8 +137,8 @@ class DeepLDocuments:
         finally:
             await self._server.note_document(document_id, status)
 
+    @operation(RESOURCES, _ONE, "Ask how far a document is", Status, body=KeyBody, is_work=False)
     async def document_status(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /v2/document/ID."""
         document_id, status = await self._found(asked)
         return answer_with(
             Status(
@@ -156,8 +150,8 @@ class DeepLDocuments:
             )
         )
 
+    @operation(RESOURCES, f"{_ONE}/result", "Fetch a document", bytes, body=KeyBody, is_work=False)
     async def document_result(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /v2/document/ID/result."""
         _, status = await self._found(asked)
         if status.state == "error":
             raise InvalidInput(status.message, field="document_id")

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response
 
-from service.api.http.calls import HttpRequest
 from service.api.http.deepl_documents import RESOURCES
 from service.api.http.fields import checked
 from service.api.http.languages import offered
-from service.api.http.operations import JSON, URLENCODED, Operation, answer_with
+from service.api.http.operations import JSON, URLENCODED, HttpRequest, answer_with, operation
 from service.call import Call
 from service.errors import InvalidInput
 from service.records import Term
@@ -60,6 +59,11 @@ class Pairs(BaseModel):
     supported_languages: list[Pair]
 
 
+_ALL, _ONE = "/v2/glossaries", "/v2/glossaries/{glossary_id}"
+_GET: dict[str, Any] = {"verbs": ("GET",), "is_work": False}
+_CREATE: dict[str, Any] = {"body": GlossaryBody, "kinds": (JSON, URLENCODED), "status": 201, "is_work": False}
+
+
 class DeepLGlossaries:
     """Answers requests about glossaries."""
 
@@ -68,51 +72,35 @@ class DeepLGlossaries:
         self._router = router
         self._glossaries = glossaries
 
-    def operations(self) -> list[Operation]:
-        """Return what can be asked for."""
-        path, one = "/v2/glossaries", "/v2/glossaries/{glossary_id}"
-        pairs = "/v2/glossary-language-pairs"
-        forms: dict[str, Any] = {"body": GlossaryBody, "kinds": (JSON, URLENCODED), "status": 201, "is_work": False}
-        get: dict[str, Any] = {"verbs": ("GET",), "is_work": False}
-        delete: dict[str, Any] = {"verbs": ("DELETE",), "is_work": False, "status": 204}
-        return [
-            Operation(RESOURCES, path, self.glossary_create, "Keep a glossary", Glossary, **forms),
-            Operation(RESOURCES, path, self.glossary_list, "List glossaries", Glossaries, **get),
-            Operation(RESOURCES, one, self.glossary_get, "Describe a glossary", Glossary, **get),
-            Operation(RESOURCES, one, self.glossary_delete, "Delete a glossary", None, **delete),
-            Operation(RESOURCES, f"{one}/entries", self.glossary_entries, "Read a glossary", str, **get),
-            Operation(RESOURCES, pairs, self.glossary_pairs, "List languages of glossaries", Pairs, **get),
-        ]
-
+    @operation(RESOURCES, _ALL, "Keep a glossary", Glossary, **_CREATE)
     async def glossary_create(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer POST /v2/glossaries."""
         body = checked(GlossaryBody, asked.fields)
         terms = _terms(body.entries, "\t" if body.entries_format == "tsv" else ",")
         made = await self._glossaries.create(call.caller, body.name, body.source_lang, body.target_lang, terms)
         return answer_with(_described(made), status=201)
 
+    @operation(RESOURCES, _ALL, "List glossaries", Glossaries, **_GET)
     async def glossary_list(self, _: HttpRequest, call: Call) -> Response:
-        """Answer GET /v2/glossaries."""
         found = await self._glossaries.all_of(call.caller)
         return answer_with(Glossaries(glossaries=[_described(one) for one in found]))
 
+    @operation(RESOURCES, _ONE, "Describe a glossary", Glossary, **_GET)
     async def glossary_get(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer GET /v2/glossaries/ID."""
         return answer_with(_described(await self._found(asked, call)))
 
+    @operation(RESOURCES, f"{_ONE}/entries", "Read a glossary", str, **_GET)
     async def glossary_entries(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer GET /v2/glossaries/ID/entries."""
         terms = (await self._found(asked, call)).terms
         lines = "\n".join(f"{term.source}\t{term.target}" for term in terms)
         return PlainTextResponse(lines, media_type="text/tab-separated-values")
 
+    @operation(RESOURCES, _ONE, "Delete a glossary", verbs=("DELETE",), is_work=False, status=204)
     async def glossary_delete(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer DELETE /v2/glossaries/ID."""
         await self._glossaries.delete(str(asked.request.path_params["glossary_id"]), call.caller)
         return Response(status_code=204)
 
+    @operation(RESOURCES, "/v2/glossary-language-pairs", "List languages of glossaries", Pairs, **_GET)
     async def glossary_pairs(self, _: HttpRequest, call: Call) -> Response:
-        """Answer GET /v2/glossary-language-pairs."""
         languages = offered(self._router.infos(call))
         pairs = [Pair(source_lang=one.code, target_lang=target) for one in languages for target in one.targets]
         return answer_with(Pairs(supported_languages=pairs))

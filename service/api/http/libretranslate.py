@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from service.api.auth import address_of, trusted_proxies
-from service.api.http.calls import Dialect, HttpRequest, peer_of
+from service.api.http.calls import peer_of
 from service.api.http.fields import File, KindOfWarning, checked, warn_of, warnings_of
 from service.api.http.files import FileTranslator, download
 from service.api.http.languages import name_of, offered, source_of
-from service.api.http.operations import MULTIPART, Operation, answer_with
+from service.api.http.operations import MULTIPART, Dialect, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call
 from service.config import LimitsConfig, SecurityConfig
@@ -144,6 +144,10 @@ class Settings(_Answer):
     language: Choice
 
 
+# For these LibreTranslate's clients send no key, and some a GET with a body.
+_LISTING: dict[str, Any] = {"body": KeyBody, "verbs": ("GET", "POST"), "is_work": False, "needs_key": False}
+
+
 class LibreTranslate:
     """Answers the requests of LibreTranslate's clients."""
 
@@ -163,32 +167,12 @@ class LibreTranslate:
         self._proxies = trusted_proxies(security)
         self._server = server
 
-    def operations(self) -> list[Operation]:
-        """Return what can be asked for."""
-        # For these LibreTranslate's clients send no key, and some a GET with a body.
-        listing: dict[str, Any] = {
-            "body": KeyBody,
-            "verbs": ("GET", "POST"),
-            "is_work": False,
-            "needs_key": False,
-        }
-        files: dict[str, Any] = {"body": FileBody, "kinds": [MULTIPART], "takes_files": True}
-        words, text = "Detect the language of a text", TranslateBody
-        settings = "/frontend/settings"
-        return [
-            Operation(DIALECT, "/translate", self.translate, "Translate texts", TranslateAnswer, body=text),
-            Operation(DIALECT, "/translate_file", self.translate_file, "Translate a file", FileAnswer, **files),
-            Operation(DIALECT, "/detect", self.detect, words, list[Detected], body=DetectBody),
-            Operation(DIALECT, "/languages", self.languages, "List the languages", list[Language], **listing),
-            Operation(DIALECT, settings, self.frontend_settings, "Say what a page needs", Settings, **listing),
-        ]
-
     def pages(self) -> list[Route]:
         """Return the routes that are no calls."""
         return [Route("/health", self._health), Route("/download_file/{name}", self._download)]
 
+    @operation(DIALECT, "/translate", "Translate texts", TranslateAnswer, body=TranslateBody)
     async def translate(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /translate."""
         body = checked(TranslateBody, asked.fields)
         source = _language(body.source)
         request = TranslationRequest(
@@ -223,8 +207,10 @@ class LibreTranslate:
             )
         return answer_with(answer)
 
+    @operation(
+        DIALECT, "/translate_file", "Translate a file", FileAnswer, body=FileBody, kinds=(MULTIPART,), takes_files=True
+    )
     async def translate_file(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /translate_file."""
         body = checked(FileBody, asked.fields)
         wish = TranslationRequest(
             source_language=_language(body.source),
@@ -243,22 +229,23 @@ class LibreTranslate:
             )
         )
 
+    @operation(DIALECT, "/detect", "Detect the language of a text", list[Detected], body=DetectBody)
     async def detect(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /detect: with no language if none can be told."""
+        """Answer with no language if none can be told."""
         (found,) = await self._router.detect((checked(DetectBody, asked.fields).q,), call)
         languages = [Detected(confidence=found.confidence * 100, language=found.language)] if found.language else []
         return JSONResponse([one.model_dump(by_alias=True) for one in languages])
 
+    @operation(DIALECT, "/languages", "List the languages", list[Language], **_LISTING)
     async def languages(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /languages."""
         languages = [
             Language(code=one.code, name=name_of(one.code), targets=list(one.targets))
             for one in offered(self._router.infos(call))
         ]
         return JSONResponse([one.model_dump() for one in languages])
 
+    @operation(DIALECT, "/frontend/settings", "Say what a page needs", Settings, **_LISTING)
     async def frontend_settings(self, asked: HttpRequest, call: Call) -> Response:
-        """Answer /frontend/settings."""
         languages = offered(self._router.infos(call))
         target = next((one.targets[0] for one in languages if one.targets), "")
         return answer_with(

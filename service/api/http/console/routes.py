@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from service.api.http.calls import Dialect, HttpCalls, HttpRequest
 from service.api.http.fields import File, checked
 from service.api.http.files import FileTranslator, TranslatedFile
 from service.api.http.languages import offered
+from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server_status import ServerStatus
 from service.call import PHASES, Call
 from service.errors import DragomanError, InvalidInput, NotFound, TooLong
@@ -198,20 +198,11 @@ class Console:
         self._files = files
         self._server = server
 
-    def routes(self, calls: HttpCalls) -> list[Route]:
-        """Return all routes of the console."""
-        route = calls.route
-        return [
-            *_file_routes(),
-            Route("/console/live", self.live),
-            route(DIALECT, "/console/models", self.models, method="models", verbs=("GET",), is_work=False),
-            route(DIALECT, "/console/card", self.card, method="card", verbs=("GET",), is_work=False),
-            route(DIALECT, "/console/translate", self.translate, method="translate"),
-            route(DIALECT, "/console/document", self.document, method="document", takes_files=True),
-            route(DIALECT, "/console/alternatives", self.alternatives, method="alternatives"),
-            route(DIALECT, "/console/score", self.score, method="score"),
-        ]
+    def pages(self) -> list[Route]:
+        """Return the routes that are no calls."""
+        return [*_file_routes(), Route("/console/live", self.live)]
 
+    @operation(DIALECT, "/console/translate")
     async def translate(self, asked: HttpRequest, call: Call) -> Response:
         """Return lines: the language and the sentences, then each translation as it is done, then model and times."""
         return JsonLines(self._translation_lines(checked(_Text, asked.fields), asked, call))
@@ -244,6 +235,7 @@ class Console:
                 yield line({"sentence": wanted[index], **describe_translation(result.translations[0])})
         yield line(describe_end(",".join(models), ",".join(models.values()), call))
 
+    @operation(DIALECT, "/console/document", takes_files=True)
     async def document(self, asked: HttpRequest, call: Call) -> Response:
         """Return lines: how far the document is, again and again, then its name to be fetched by, warnings, remarks."""
         return JsonLines(self._document_lines(checked(_Document, asked.fields), asked, call))
@@ -259,6 +251,7 @@ class Console:
                     else:
                         yield line(step._asdict())
 
+    @operation(DIALECT, "/console/alternatives")
     async def alternatives(self, asked: HttpRequest, call: Call) -> Response:
         """Return translations of a sentence that begin with the same words and then each with another one."""
         begun = checked(_Beginning, asked.fields)
@@ -272,6 +265,7 @@ class Console:
         texts = dict.fromkeys(hypothesis.text for hypothesis in translation.hypotheses)
         return JSONResponse({"alternatives": list(texts)})
 
+    @operation(DIALECT, "/console/score")
     async def score(self, asked: HttpRequest, call: Call) -> Response:
         """Return which words of a translation belong to which of the text, and what each attention head looks at."""
         pair = checked(_Pair, asked.fields)
@@ -288,12 +282,14 @@ class Console:
             raise scored.error
         return JSONResponse(describe_score(scored))
 
+    @operation(DIALECT, "/console/models", verbs=("GET",), is_work=False)
     async def models(self, _: HttpRequest, call: Call) -> Response:
         """Return the models that the caller may use, and what can be translated into what."""
         infos = self._router.infos(call)
         targets = {one.code: one.targets for one in offered(infos)}
         return JSONResponse({"models": [describe_model(info) for info in infos], "targets": targets})
 
+    @operation(DIALECT, "/console/card", verbs=("GET",), is_work=False)
     async def card(self, asked: HttpRequest, call: Call) -> Response:
         """Return the card of a model that the caller may use."""
         name = str(asked.fields.get("model", ""))

@@ -16,8 +16,9 @@ from service.api.api_keys import digest_of, generate_key, watch_keys
 from service.api.auth import Authenticator, TrustedProxies
 from service.api.calls import CallLifecycle
 from service.api.http.app import create_app
-from service.api.http.calls import LARGE_FILES, Dialect, HttpCalls, HttpRequest
+from service.api.http.calls import LARGE_FILES, HttpCalls
 from service.api.http.fields import File, checked
+from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server import HttpServer
 from service.call import Call
 from service.errors import (
@@ -53,21 +54,25 @@ class Harness:
         self.ended: list[Call] = []
         self.asked: list[HttpRequest] = []
         self.behaviour: Any = self.say
-        self.book = CallLifecycle(self.metrics, authenticator=authenticator, observers=[self.ended.append])
+        self.book = CallLifecycle(
+            self.metrics, authenticator=authenticator, refuse=refuse, observers=[self.ended.append]
+        )
         self.calls = HttpCalls(
             self.book,
             max_request_seconds=limit_s,
             max_body_bytes=MAX_BODY_BYTES,
             max_file_bytes=2 * MAX_BODY_BYTES,
             max_file_seconds=limit_s,
-            refuse=refuse,
         )
         self.calls.refusal = None
-        route = self.calls.route(DIALECT, "/ask", self._ask, method="ask", verbs=("GET", "POST"))
-        file_route = self.calls.route(DIALECT, "/file", self._ask, method="file", takes_files=True)
-        self.server = HttpServer(create_app([route, file_route]), max_connections=64, timeout_s=30.0)
+        self.server = HttpServer(create_app(self.calls.routes(self)), max_connections=64, timeout_s=30.0)
 
-    async def _ask(self, asked: HttpRequest, call: Call) -> Response:
+    @operation(DIALECT, "/file", "Send a file", takes_files=True)
+    async def file(self, asked: HttpRequest, call: Call) -> Response:
+        return await self.ask(asked, call)
+
+    @operation(DIALECT, "/ask", "Ask", verbs=("GET", "POST"))
+    async def ask(self, asked: HttpRequest, call: Call) -> Response:
         self.asked.append(asked)
         response: Response = await self.behaviour(asked, call)
         return response
