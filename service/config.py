@@ -77,27 +77,27 @@ class ConfigError(ValueError):
 class ListenConfig:
     """Where the server listens and how connections are kept."""
 
-    grpc_host: Host = "127.0.0.1"  # address of the gRPC port; 0.0.0.0: every IPv4 address of the machine
+    grpc_host: Host = "127.0.0.1"  # address of the gRPC port; 0.0.0.0: all of the machine's
     grpc_port: Port = 50_051  # 0: any free port
     http_host: Host = "127.0.0.1"  # address of the HTTP port
-    http_port: Port = 8_080  # translation over HTTP, /metrics, /healthz, /readyz; 0: any free port
-    http: bool = True  # whether there is an HTTP port at all
-    console: bool | None = None  # the page at / of the HTTP port; None: only where http_host is a loopback address
+    http_port: Port = 8_080  # 0: any free port
+    http: bool = True  # whether there is an HTTP port
+    console: bool | None = None  # the page at /; None: only where http_host is loopback
     metrics_host: Host = "127.0.0.1"  # address of the metrics port
-    metrics_port: Port | None = None  # /metrics is served here instead of on the HTTP port; 0: any free port
+    metrics_port: Port | None = None  # serves /metrics instead of the HTTP port
     admin_host: Host = "127.0.0.1"  # address of the admin port
-    admin_port: Port | None = None  # dragoman.admin.v1 over gRPC; None: none; 0: any free port
-    # Processes that answer calls, all on the same ports; None: one, from 16 CPUs on one for each 8, at most 4.
+    admin_port: Port | None = None  # None: no admin port; 0: any free one
+    # Frontend processes; None: 1, from 16 CPUs on one for each 8, at most 4.
     edges: Annotated[int, Ge(1), Le(64)] | None = None
-    reflection: bool = True  # grpc.reflection.v1 and v1alpha, for grpcurl and the like
-    keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this
-    keepalive_timeout_s: Seconds = 10.0  # one that does not answer a ping within this is dropped
-    max_connection_idle_s: Seconds = 1_800.0  # connections without calls are closed after this
-    max_connection_age_s: SecondsOrNever = None  # connections end gracefully after about this; `never`: they may stay
-    max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time on one connection
-    max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # of one call's headers
-    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port of each frontend
-    # Origins whose pages may call the HTTP port from a browser, like "https://a.example, https://b.example", or "*".
+    reflection: bool = True  # gRPC reflection, for grpcurl
+    keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this time
+    keepalive_timeout_s: Seconds = 10.0  # a peer that does not answer a ping is dropped
+    max_connection_idle_s: Seconds = 1_800.0  # a connection without calls is closed
+    max_connection_age_s: SecondsOrNever = None  # a connection ends gracefully after this time
+    max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time
+    max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # headers of one call
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # on each HTTP port of each frontend
+    # Origins that may call from a browser, like "https://a.example, https://b.example", or "*".
     cors_origins: Origins = ""
 
 
@@ -107,52 +107,49 @@ class LimitsConfig:
 
     max_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts per request
     max_characters: Count = 10_000  # characters per text
-    # Largest beam_size a request may ask for; a model whose default is larger gets this one.
+    # Largest beam of a request, and of a model's default.
     max_beam_size: Annotated[int, Ge(1), Le(MAX_BEAM_SIZE)] = 16
-    # Clients that hold less than an equal share get in beyond this and max_queued_tokens, to twice as much.
+    # A client below its equal share gets in up to twice this, and twice max_queued_tokens.
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
-    max_queued_tokens: Count = 262_144  # source tokens of all accepted texts without an answer yet
-    max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message, decompressed; one HTTP body
-    max_queue_seconds: Seconds = 30.0  # of work ahead of a request, as estimated; more is refused
-    # A file to translate, over HTTP; four of that size are taken in at a time, by each frontend.
+    max_queued_tokens: Count = 262_144  # source tokens of all texts that are not answered yet
+    max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message or HTTP body
+    max_queue_seconds: Seconds = 30.0  # a request with more work ahead of it is refused
+    # A file over HTTP; each frontend takes in four of that size at a time.
     max_document_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 32 << 20
-    max_document_seconds: Seconds = 3_600.0  # longest the translation of a file may take
-    max_request_seconds: Seconds = 60.0  # longest a call may take, also when its caller set no deadline
-    max_stream_seconds: Seconds = 21_600.0  # longest a TranslateStream may take
-    max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # TranslateStream calls in flight, shared like requests
-    # Open Watches of health, and calls of reflection, of each edge: a client has about one for each connection.  Those
-    # that have less than an equal share get in beyond this, to twice as much.
+    max_document_seconds: Seconds = 3_600.0  # longest translation of a file
+    max_request_seconds: Seconds = 60.0  # longest call, also without a deadline
+    max_stream_seconds: Seconds = 21_600.0  # longest stream
+    max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # streams in flight, shared like requests
+    # Health watches and reflection calls in flight, for each frontend; shared like requests.
     max_watches: Annotated[int, Ge(1), Le(100_000)] = 4_096
-    max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # of one stream, taken in and not answered yet
-    # MB (2**20 bytes) of translated sentences that are answered again without an engine, all models together; 0: none.
+    max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts of a stream that are not answered yet
+    # Sentences to answer again without an engine, all models together; 0: none.
     translation_cache_mb: Annotated[int, Ge(0), Le(65_536)] = 16
-    batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter beside interactive work
-    # Queued work from which on beams are halved where allowed, and again from twice as much; `never`: none is.
+    batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter of the service
+    # With this much queued work beams are halved where allowed, with twice as much again.
     brownout_seconds: SecondsOrNever = None
-    retry_after_s: Delay = 1.0  # what a refused caller is told to wait; where it can be estimated, to ten times of it
+    retry_after_s: Delay = 1.0  # least wait that a refused caller is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class EngineConfig:
     """Which models run, and on how much of the machine."""
 
-    # Directory of the model that serves, alone, or name of an included one, like en-de; None: all included models.
+    # Directory or included name (`en-de`) of the one model that serves; None: all included ones.
     bundle: BundlePath = None
-    device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it can be used, else the CPU with a warning
-    # On a CPU.  native: the engine in C++, about twice as fast; onnxruntime: the bundle's graphs; auto: native where it
-    # is built and knows the model, else onnxruntime.  Their int8 rounds differently, which can change a word.
+    device: Literal["auto", "cpu", "cuda"] = "cpu"  # auto: a GPU if it works, else the CPU
+    # On a CPU.  auto: the native engine in C++ where it is built and knows the model, else ONNX Runtime.
     runtime: Literal["auto", "native", "onnxruntime"] = "auto"
-    cuda_graphs: bool = True  # on a GPU: record the decoder step of each shape and replay it, in one launch
-    precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best the bundle has; fp16 is for a GPU
-    # None: one for each allowed CPU up to 64, or 16 in ONNX Runtime, or what `threads` leaves room for; one on a GPU.
-    num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # engine processes of each model
-    # Of each engine; None: 1 in the native engine, in ONNX Runtime allowed CPUs / num_engines.
+    cuda_graphs: bool = True  # on a GPU: record decoder steps and replay them
+    precision: Literal["int8", "fp32", "fp16"] | None = None  # None: the best of the bundle; fp16: GPU
+    # None: one for each allowed CPU up to 64 (ONNX Runtime: 16); one on a GPU.
+    num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # processes of each model
+    # Of each engine; None: 1, in ONNX Runtime allowed CPUs / num_engines.
     threads: Annotated[int, Ge(1), Le(256)] | None = None
-    # Several native engines of one model map one copy of its weights, kept in the temporary directory.
-    # Where that cannot be, each has its own, and `engine_warning` in the log says why.
+    # Native engines of a model share its weights through the temporary directory.
     shared_weights: bool = True
-    max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses per engine; None: the engine's default
-    max_source_tokens: Count | None = None  # of running texts per engine; None: the engine's default
+    max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses of an engine; None: its default
+    max_source_tokens: Count | None = None  # of an engine's running texts; None: its default
     runner_factory: OptionalText = None  # "module:function" that makes the runner; None: ONNX Runtime (tests set it)
 
 
@@ -160,20 +157,17 @@ class EngineConfig:
 class ModelsConfig:
     """A repository of models, instead of one bundle or the included ones."""
 
-    # Holds NAME/VERSION/, each a bundle; of each name the highest version serves (9 < 10 < 10-a), and
-    # engine.bundle is not used.  None: engine.bundle, or the included models.
+    # Has bundles at NAME/VERSION/; the highest version of each serves.  None: engine.bundle or the included models.
     directory: OptionalPath = None
-    watch: bool = False  # look for changes every watch_period_s; without it, on SIGHUP and by the admin service
+    watch: bool = False  # look for changes; without it, `dragoman reload` does
     watch_period_s: Seconds = 5.0  # time between two looks
-    self_test: bool = True  # a bundle's golden sentences must come out before it serves
-    # MB (2**20 bytes) of memory for the whole server, its engines and frontends included.  With it, the first call that
-    # needs a model loads it, and the least recently used one makes room for the next.  None: the start loads all.
+    self_test: bool = True  # a bundle must translate its golden sentences first
+    # Memory of the whole server (MB of 2**20 bytes); calls load and unload models.  None: the start loads all.
     max_memory_mb: Count | None = None
-    idle_s: SecondsOrNever = 600.0  # with max_memory_mb, a model without calls for so long is unloaded; `never`: none
-    # Holds NAME.tsv, each a glossary that requests may name: source, tab, target in each line; changes are noticed by
-    # the first request that names one after watch_period_s.
+    idle_s: SecondsOrNever = 600.0  # with max_memory_mb, an idle model is unloaded
+    # Directory of NAME.tsv, glossaries that requests may name: source, tab, target.
     glossaries: OptionalPath = None
-    # Where glossaries that callers make over HTTP (DeepL's protocol) are kept, a file each; None: they can make none.
+    # Directory for glossaries that callers upload (DeepL's protocol); None: none.
     uploaded_glossaries: OptionalPath = None
 
 
@@ -181,13 +175,13 @@ class ModelsConfig:
 class SecurityConfig:
     """Who may call, and how the wire is protected."""
 
-    tls_certificate: OptionalPath = None  # PEM, the chain; with tls_key: TLS on the gRPC ports
-    tls_key: OptionalPath = None  # PEM, of the certificate
-    tls_client_ca: OptionalPath = None  # PEM; clients must then show a certificate signed by it
-    reload_s: Seconds = 10.0  # changed certificates, keys and API keys are noticed by the first caller after this
-    api_keys: OptionalPath = None  # TOML, made with `dragoman keys`; None: everybody may call
-    identity_header: OptionalText = None  # metadata key in which a trusted proxy names its client
-    # Addresses, like "10.0.0.0/8, ::1"; what others say of their clients, or of https, is ignored.
+    tls_certificate: OptionalPath = None  # PEM chain; with tls_key: TLS on the gRPC ports
+    tls_key: OptionalPath = None  # PEM
+    tls_client_ca: OptionalPath = None  # PEM; clients need a certificate signed by it
+    reload_s: Seconds = 10.0  # time between looks for changed certificates and keys
+    api_keys: OptionalPath = None  # file of `dragoman keys`; None: everybody may call
+    identity_header: OptionalText = None  # header in which a trusted proxy names its client
+    # Addresses, like "10.0.0.0/8, ::1", whose identity_header and X-Forwarded-Proto count.
     trusted_proxies: str = ""
 
 
@@ -196,22 +190,22 @@ class LifecycleConfig:
     """How the server starts and stops."""
 
     start_timeout_s: Seconds = 60.0  # engines must be warm by then
-    engine_silence_s: Seconds = 10.0  # an engine or frontend that is silent for this long is killed and replaced
-    # /healthz fails after this long without an engine of some model; `never`: it does not fail for that.
+    engine_silence_s: Seconds = 10.0  # a silent engine or frontend is replaced
+    # /healthz fails after this long without an engine of some model.
     unready_exit_s: SecondsOrNever = 60.0
-    drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting, so that balancers notice
-    grace_s: Delay = 30.0  # after that delay: time for accepted calls to finish
-    ports_file: OptionalPath = None  # written when serving: {"pid", "grpc_port", "http_port", ...} as JSON
+    drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting
+    grace_s: Delay = 30.0  # then: time for accepted calls to finish
+    ports_file: OptionalPath = None  # written when serving: process id and ports, as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class TelemetryConfig:
     """What the server says about itself; never texts."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"  # lines of less weight are not written
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # least level that is written
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal, JSON otherwise
-    slow_request_s: SecondsOrNever = 5.0  # calls that take longer are logged with their phases; `never`: none is
-    otlp_endpoint: OptionalText = None  # OpenTelemetry traces go there over gRPC; needs the extra `otel`
+    slow_request_s: SecondsOrNever = 5.0  # slower calls are logged with their phases
+    otlp_endpoint: OptionalText = None  # address for traces over gRPC; needs the extra `otel`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

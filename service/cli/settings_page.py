@@ -25,25 +25,28 @@ from service.config import ENV_PREFIX, NEVER, ServerConfig, allowed_bounds, may_
 _INTRODUCTION = """\
 # Settings
 
-Every setting of `dragoman serve`. Written by `python -m service.cli.settings_page` from `service/config.py`;
-change the code, not this file.
+Written by `python -m service.cli.settings_page` from `service/config.py`; change the code, not this file.
 
-Sources, strongest first: flags (`--set GROUP.NAME=VALUE` for a setting that has none of its own), the environment, a
-TOML file (`--config FILE`, else the one that `DRAGOMAN_CONFIG` names), the default. In the file each group is a table:
+A setting comes from a flag, the environment, a TOML file (`--config FILE` or `DRAGOMAN_CONFIG`) or its default, in
+this order. `limits.max_texts`, for example:
+
+    dragoman serve --set limits.max_texts=64
+    DRAGOMAN_LIMITS__MAX_TEXTS=64 dragoman serve
+
+In the file:
 
     [limits]
     max_texts = 64
 
-An unknown setting or a value out of range ends the start with exit code 2 and one line that names it. In the
-environment, a name with `__` is a setting, and one that begins with a group, as in `DRAGOMAN_LIMITS_MAX_TEXTS`, is
-meant for one; others, like `DRAGOMAN_API_KEY` of clients and `DRAGOMAN_SERVICE_HOST` of Kubernetes, are not looked at.
+A wrong name or value ends the start with exit code 2 and a line that names it. "Up to" means more than 0. Look before
+you start:
 
     dragoman serve --config dragoman.toml --print-config     # every value, and where it comes from
-    dragoman serve --config dragoman.toml --check-config     # also looks at models, certificates and keys
+    dragoman serve --config dragoman.toml --check-config     # also checks models, certificates and keys
 """
 
 _TYPES = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path"}
-_HEAD = "| setting | environment, flag | values | default | meaning |\n| --- | --- | --- | --- | --- |"
+_HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
 
 
 def to_toml(settings: ServerConfig, sources: Mapping[str, str]) -> str:
@@ -88,7 +91,7 @@ def settings() -> Iterator[Setting]:
             yield Setting(
                 dotted=f"{group}.{item.name}",
                 variable=f"{ENV_PREFIX}{group}__{item.name}".upper(),
-                values=", ".join([" or ".join(types), *bounds, *([f"or `{NEVER}`"] if word else [])]),
+                values=", ".join([_range(" or ".join(types), bounds), *([f"`{NEVER}`"] if word else [])]),
                 default=f"`{NEVER}`" if word and item.default is None else _default(item),
                 meaning=meanings.get((kind.__name__, item.name), ""),
             )
@@ -103,11 +106,19 @@ def page() -> str:
         lines = []
         for row in rows:
             if row.dotted.startswith(f"{group}."):
-                names = f"`{row.variable}`{flags.get(row.dotted, '')}"
-                cells = (f"`{row.dotted}`", names, row.values, row.default, row.meaning)
+                names = f"`{row.dotted}`{flags.get(row.dotted, '')}"
+                cells = (names, row.values, row.default, row.meaning)
                 lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         parts.append("\n".join([f"## {group}\n", f"{inspect.getdoc(kind)}\n", _HEAD, *lines, ""]))
     return "\n".join(parts)
+
+
+def _range(kind: str, bounds: list[str]) -> str:
+    """`integer`, `["at least 1", "at most 64"]` -> `integer, 1 - 64`."""
+    if not bounds:
+        return kind
+    low, high = (bound.rpartition(" ")[2] for bound in bounds)
+    return f"{kind}, up to {high}" if bounds[0].startswith("more") else f"{kind}, {low} - {high}"
 
 
 def _parts(hint: object) -> tuple[object, ...]:

@@ -58,6 +58,7 @@ class Definition:
     kind: Literal["counter", "gauge", "histogram"]
     description: str
     query: str  # an example in PromQL
+    has_own_query: bool  # not the usual sum, rate or percentile
     labels: Mapping[str, Sequence[str]]  # with the values that have a series before they occur
     buckets: tuple[float, ...] = ()
     is_amount: bool = True  # amounts add up over processes; the others are facts that the process with the page knows
@@ -123,17 +124,16 @@ class Families:
         ).labels()
         client = (OTHER,)
         self.client_texts = self._counter("client_texts", "Texts answered.", client=client)
-        self.client_characters = self._counter("client_characters", "Characters of those.", client=client)
+        self.client_characters = self._counter("client_characters", "Characters of answered texts.", client=client)
         self.client_row_steps = self._counter("client_row_steps", "Beam x decoder steps.", client=client)
         self.client_tokens = self._counter(
-            "client_tokens", "Tokens of those texts.", client=client, direction=DIRECTIONS
+            "client_tokens", "Tokens of answered texts.", client=client, direction=DIRECTIONS
         )
         self._watch("streams", "TranslateStream calls in flight.")
         self._watch("stream_texts", "Texts that streams hold: taken in, and no answer sent.")
         self._watch(
             "token_budget_used_ratio",
-            "Admitted source tokens / limits.max_queued_tokens; beyond 1, up to 2, clients that hold less than their "
-            "share still get in, and one request alone may be larger than that.",
+            "Admitted source tokens / limits.max_queued_tokens; up to 2 for clients below their share.",
             query="max(dragoman_token_budget_used_ratio) > 0.9",
             is_amount=False,
         )
@@ -141,7 +141,7 @@ class Families:
     def _define_texts(self, methods: Sequence[str]) -> None:
         self.queue_duration = self._histogram(
             "queue_duration_seconds",
-            "Time a request's texts waited before they got rows, the longest of them.",
+            "Longest wait of a request's texts for an engine.",
             QUEUE_BUCKETS,
             method=methods,
             model=UNKNOWN,
@@ -170,7 +170,7 @@ class Families:
         self.failed_texts = self._counter("failed_texts", "Texts the model gave no usable result for.", model=UNKNOWN)
         self.stream_failed_texts = self._counter(
             "stream_failed_texts",
-            "Texts of streams that were answered with an error of their own, by gRPC status; the stream goes on.",
+            "Texts of streams that were answered with an error, by gRPC status.",
             model=UNKNOWN,
             code=STREAM_TEXT_CODES,
         )
@@ -189,17 +189,15 @@ class Families:
         self.nonfinite = self._counter("nonfinite", "Sentences the model gave NaN or infinity for.", model=UNKNOWN)
         self.translation_cache_sentences = self._counter(
             "translation_cache_sentences",
-            "Sentences that were looked up in the translation cache: found (hit) or not (miss).",
+            "Sentences looked up in the translation cache.",
             'sum(rate(dragoman_translation_cache_sentences_total{result="hit"}[5m]))'
             " / sum(rate(dragoman_translation_cache_sentences_total[5m]))",
             result=CACHE_RESULTS,
         )
         self.translation_cache_evictions = self._counter(
-            "translation_cache_evictions", "Sentences that made room for others in the translation cache."
+            "translation_cache_evictions", "Sentences evicted from the translation cache."
         ).labels()
-        self._watch(
-            "translation_cache_bytes", "Size of the translation cache; its limit is limits.translation_cache_mb."
-        )
+        self._watch("translation_cache_bytes", "Size of the translation cache.")
         self._watch("queue_requests", "Sentences waiting for an engine.", "model")
         self._watch("queue_tokens", "Source tokens waiting for an engine: what to scale by.", "model")
         self._watch("queue_work_seconds", "Seconds of work waiting, as estimated.", "model")
@@ -207,27 +205,27 @@ class Families:
     def _define_engines(self) -> None:
         self.stage_duration = self._histogram(
             "stage_duration_seconds",
-            "Time in one stage: of a request (tokenize, detokenize) or of one run of a graph (the others).",
+            "Time in one stage of a request, or of one run of a graph.",
             STAGE_BUCKETS,
             "sum(rate(dragoman_stage_duration_seconds_sum[5m])) by (stage)",
             stage=STAGES,
         )
         self.batch_rows = self._histogram(
             "batch_rows",
-            "Live hypotheses in one run of the decoder, which is a step for those of one shape.",
+            "Live hypotheses in one run of the decoder.",
             ROW_BUCKETS,
             _mean_of("batch_rows"),
             model=UNKNOWN,
         )
         self.batch_padding_ratio = self._histogram(
             "batch_padding_ratio",
-            "Share of padding among the encoder's positions, one observation per engine report with an encoding.",
+            "Share of padding among the encoder's positions.",
             RATIO_BUCKETS,
             model=UNKNOWN,
         )
         self.encoder_tokens = self._counter(
             "encoder_tokens",
-            "Positions the encoder computed: of source tokens, and of padding beside them.",
+            "Positions that the encoder computed.",
             'rate(dragoman_encoder_tokens_total{kind="padding"}[5m])'
             " / ignoring(kind) group_left sum(rate(dragoman_encoder_tokens_total[5m])) without (kind)",
             model=UNKNOWN,
@@ -236,18 +234,18 @@ class Families:
         self.decode_steps = self._counter("decode_steps", "Runs of the decoder.", model=UNKNOWN)
         self.unrecorded_steps = self._counter(
             "unrecorded_steps",
-            "Runs of the decoder on a GPU that found no recording of their shape, and so took many launches, not one.",
+            "Runs of the decoder on a GPU without a recording of their shape.",
             "rate(dragoman_unrecorded_steps_total[5m]) / rate(dragoman_decode_steps_total[5m])",
             model=UNKNOWN,
         )
         self.engine_busy_seconds = self._counter(
             "engine_busy_seconds",
-            "Time the engines worked, summed over engines: its rate is how many of them are busy.",
+            "Time the engines worked; its rate is how many are busy.",
             model=UNKNOWN,
         )
         self.wasted_steps = self._counter(
             "wasted_steps",
-            "Decoder steps of sentences that were then dropped: work whose result nobody received.",
+            "Decoder steps of sentences that were then dropped.",
             reason=("dropped",),
         )
         self.engine_restarts = self._counter("engine_restarts", "Engine processes that were lost.", model=UNKNOWN)
@@ -269,7 +267,7 @@ class Families:
         )
         self.model_loaded_timestamp = self._gauge(
             "model_loaded_timestamp_seconds",
-            "When the model was last loaded, as Unix time; gone when no version is left.",
+            "When the model was last loaded, as Unix time.",
             "model",
             query="time() - dragoman_model_loaded_timestamp_seconds",
             is_amount=False,
@@ -278,26 +276,26 @@ class Families:
             "model_load_seconds", "Time from the start of a model's engine to its first job.", LATENCY_BUCKETS
         ).labels()
         self.model_unloads = self._counter(
-            "model_unloads", "Models that were unloaded, to be loaded by the next call.", reason=UNLOAD_REASONS
+            "model_unloads", "Models that were unloaded for room or idleness.", reason=UNLOAD_REASONS
         )
         self._watch("models_loaded", "Models that have engines.", is_amount=False)
         self._watch(
             "memory_bytes",
-            "Memory of the server, its engines and frontends; shared pages count once; 0 without models.max_memory_mb.",
+            "Memory of all processes; 0 without models.max_memory_mb.",
             is_amount=False,
         )
         self._watch(
             "model_refused",
-            "1 while a version lies there that was refused, above the one that serves if one does.",
+            "1 while a version above the one that serves is refused.",
             "model",
             is_amount=False,
         )
 
     def _define_process(self) -> None:
-        self._watch("edges_missing", "Edge processes that were lost and are not replaced yet.", is_amount=False)
+        self._watch("edges_missing", "Frontends that were lost and are not replaced yet.", is_amount=False)
         self._watch(
             "ready",
-            "1 while /readyz says so: it has started, does not drain, and every model that is served has an engine.",
+            "1 while /readyz succeeds: every model has an engine, and nothing drains.",
             is_amount=False,
         )
         self.event_loop_lag = self._histogram(
@@ -315,26 +313,27 @@ class Families:
     def _counter(self, name: str, description: str, query: str = "", **labels: Sequence[str]) -> CounterFamily:
         seen_as = f"dragoman_{name}_total"
         by = f" by ({', '.join(labels)})" if labels else ""
-        query = query or f"sum(rate({seen_as}[5m])){by}"
+        own, query = bool(query), query or f"sum(rate({seen_as}[5m])){by}"
         family = CounterFamily(seen_as, description, tuple(labels))
-        self._add(Definition(seen_as, "counter", description, query, labels), family)
+        self._add(Definition(seen_as, "counter", description, query, own, labels), family)
         return family
 
     def _histogram(
         self, name: str, description: str, buckets: Sequence[float], query: str = "", **labels: Sequence[str]
     ) -> HistogramFamily:
         name = f"dragoman_{name}"
+        own = bool(query)
         query = query or f"histogram_quantile(0.99, sum(rate({name}_bucket[5m])) by ({', '.join(['le', *labels])}))"
         family = HistogramFamily(name, description, tuple(labels), buckets)
-        self._add(Definition(name, "histogram", description, query, labels, tuple(buckets)), family)
+        self._add(Definition(name, "histogram", description, query, own, labels, tuple(buckets)), family)
         return family
 
     def _gauge(self, name: str, description: str, *labels: str, query: str = "", is_amount: bool = True) -> GaugeFamily:
         name = f"dragoman_{name}"
-        query = query or f"sum({name})" + (f" by ({', '.join(labels)})" if labels else "")
+        own, query = bool(query), query or f"sum({name})" + (f" by ({', '.join(labels)})" if labels else "")
         family = GaugeFamily(name, description, labels)
         values = dict.fromkeys(labels, UNKNOWN)
-        self._add(Definition(name, "gauge", description, query, values, is_amount=is_amount), family)
+        self._add(Definition(name, "gauge", description, query, own, values, is_amount=is_amount), family)
         return family
 
     def _add(self, definition: Definition, family: CounterFamily | GaugeFamily | HistogramFamily) -> None:

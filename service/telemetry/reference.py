@@ -23,49 +23,37 @@ from service.telemetry.metrics import Metrics
 _INTRODUCTION = """\
 # Metrics
 
-`GET /metrics` on the HTTP port, in Prometheus' text format. Written by `python -m service.telemetry.reference`; change
-the code, not this file.
+Written by `python -m service.telemetry.reference`; change the code, not this file.
 
-Names and labels are a promise: a quantity that changes its meaning gets a new name. Base units throughout (seconds,
-bytes; ratios, of which 1 is the whole). Label values come from closed sets, never from what a caller sent; what is
-outside its set counts as `_other`. What can be known before it happens is exported as 0. Beside these there are
-`process_*` and `python_gc_*` of the Prometheus client.
+    curl -s 127.0.0.1:8080/metrics
 
-At every moment `dragoman_requests_received_total` is `dragoman_requests_total` (all codes) plus
-`dragoman_requests_in_flight`.
+Names and labels are a promise: a quantity that changes its meaning gets a new name. Units are seconds, bytes and ratios.
+Label values come from closed sets; others count as `_other`. What can be known before is exported as 0.
 
-There is no time to the first token: beam search settles a sentence's tokens when the sentence ends, so that the first
-one would come with the last.
+At every moment `dragoman_requests_received_total` is `dragoman_requests_total` plus `dragoman_requests_in_flight`.
+There is no time to the first token: beam search settles all tokens of a sentence when it ends.
 """
 
 LABELS: dict[str, str] = {
     "method": "gRPC method in full, `package.Service/Method`, of those served; `_other`",
-    "model": (
-        "name of a model that is loaded, was retired, or was refused; empty where a call needs none, or ended before "
-        "it was known; `_other` where NOT_FOUND was the answer"
-    ),
+    "model": ("name of a model that is or was known; empty where a call has none; `_other` where it is NOT_FOUND"),
     "code": "gRPC status by name, such as `OK` or `INVALID_ARGUMENT`",
     "code_class": ", ".join(f"`{name}`" for name in CODE_CLASSES),
     "reason": (
         f"`dragoman_rejected_total`: {', '.join(f'`{name}`' for name in REJECT_REASONS)}, `_other`; "
-        "`dragoman_cancelled_total`: `cancelled` (its caller left, or another text of its call had no answer), "
-        "`deadline` (its call was late, or could not be in time any more); "
+        "`dragoman_cancelled_total`: `cancelled`, `deadline`; `dragoman_model_unloads_total`: `idle`, `memory`; "
         "`dragoman_wasted_steps_total`: `dropped`"
     ),
     "client": "name of an API key; `_other` for everybody without one",
     "where": "`queue`: it had cost nothing; `decode`: it held rows",
-    "priority": (
-        f"{', '.join(f'`{name}`' for name in PRIORITIES)}; `dragoman_request_duration_seconds`: empty where a call has "
-        "none, or was refused before it was known"
-    ),
+    "priority": (f"{', '.join(f'`{name}`' for name in PRIORITIES)}; empty where a call has none"),
     "stage": ", ".join(f"`{name}`" for name in STAGES),
     "kind": (
         f"`dragoman_encoder_tokens_total`: {', '.join(f'`{name}`' for name in ENCODER_KINDS)}; "
-        f"`dragoman_segment_warnings_total`: {', '.join(f'`{name}`' for name in WARNING_KINDS)}, as in "
-        "`protos/translation.proto`"
+        f"`dragoman_segment_warnings_total`: {', '.join(f'`{name}`' for name in WARNING_KINDS)}"
     ),
     "direction": "`source`, `target`",
-    "result": ", ".join(f"`{name}`" for name in CHANGES),
+    "result": f"{', '.join(f'`{name}`' for name in CHANGES)}; of the translation cache: `hit`, `miss`",
     "version": "of the server (`dragoman_build_info`), or of the model",
     "sha256_12": "first twelve digits of the SHA-256 of the bundle's manifest",
     "provider": f"where it runs: {', '.join(f'`{name}`' for name in get_args(Device))}",
@@ -82,17 +70,20 @@ def page() -> str:
     """Return the document."""
     families = definitions()
     used = sorted({label for family in families for label in family.labels})
+    kinds = {"counter": "Counters", "gauge": "Gauges", "histogram": "Histograms"}
+    parts = [_INTRODUCTION]
+    for kind, title in kinds.items():
+        rows = [_row(family) for family in families if family.kind == kind]
+        parts += [f"## {title}\n", "| metric | labels | meaning |", "| --- | --- | --- |", *rows, ""]
     rows = [f"| `{label}` | {LABELS[label]} |" for label in used]
-    table = ["## Labels\n", "| label | values |", "| --- | --- |", *rows, ""]
-    return "\n".join([_INTRODUCTION, "## Families\n", *map(_section, families), *table])
+    parts += ["## Labels\n", "| label | values |", "| --- | --- |", *rows, ""]
+    queries = [f"    {family.query}" for family in families if family.has_own_query]
+    return "\n".join([*parts, "## Queries\n", *queries, ""])
 
 
-def _section(family: Definition) -> str:
-    labels = ", ".join(f"`{label}`" for label in family.labels) or "none"
-    lines = [f"### {family.name}\n", f"{family.description} {family.kind.capitalize()}; labels: {labels}."]
-    if family.buckets:
-        lines.append(f"Buckets: {' '.join(f'{bound:g}' for bound in family.buckets)}.")
-    return "\n".join([*lines, "", f"    {family.query}", ""])
+def _row(family: Definition) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return f"| `{family.name}` | {labels} | {family.description} |"
 
 
 if __name__ == "__main__":

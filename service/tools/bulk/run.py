@@ -1,7 +1,7 @@
 """Translates the missing parts of a job: batches, halves where a batch is too large, patience with an outage.
 
 A server that has no room is waited for as long as it is alive, and one that gives no answer for a while.  A call that
-was late says nothing of which it is, so the server is asked (ARCHITECTURE.md, "A late call is a question").  Knows no
+was late says nothing of which it is, so the server is asked.  Knows no
 channel; makes no pauses and says no words itself but through what it is given.
 """
 
