@@ -27,7 +27,7 @@ Written by `python -m service.telemetry.reference`; change the code, not this fi
 
     curl -s 127.0.0.1:8080/metrics
 
-Names and labels are a promise: a quantity that changes its meaning gets a new name. Units are seconds, bytes and ratios.
+Names and labels are a promise: a quantity that changes its meaning gets a new name. Units: seconds, bytes and ratios.
 Label values come from closed sets; others count as `_other`. What can be known before is exported as 0.
 
 At every moment `dragoman_requests_received_total` is `dragoman_requests_total` plus `dragoman_requests_in_flight`.
