@@ -238,19 +238,18 @@ def _run_without_engine() -> None:
     """Serve with every text answered by itself, in the place of queue and engine."""
     from service.cli.app import app
     from service.engine.wire import FinishReason, Hypothesis, JobResult
-    from service.models.catalogue import Settled, Work, WorkDone
+    from service.models.catalogue import Settled, Work
     from service.models.loaded import ModelHost
 
-    async def answer(self: object, work: Work, call: Any, reservation: Any, on_room: Any = None) -> WorkDone:
-        reservation.take_tokens(sum(map(len, work.sources)))
+    async def answer(self: object, work: Work, call: Any, reservation: Any, on_room: Any = None) -> list[Settled]:
+        reservation.take_tokens(sum(len(job.source_ids) for job in work.jobs))
         results: list[Settled] = []
-        for source in work.sources:
-            found = Hypothesis(token_ids=source[:-1], score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)
-            times = {"queue_s": 0.0, "encode_s": 0.0, "decode_s": 0.0}
-            result = JobResult(job_id=0, hypotheses=(found,), num_steps=len(source), forced=None, **times)
+        for job in work.jobs:
+            found = Hypothesis(token_ids=job.source_ids[:-1], score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)
+            result = JobResult(0, (found,), 0.0, 0.0, 0.0, num_steps=len(job.source_ids))
             call.job_finished(result)
             results.append(result)
-        return WorkDone(results, work.params.beam_size)
+        return results
 
     ModelHost.run = answer  # type: ignore[method-assign]
     app(["serve"])

@@ -17,6 +17,7 @@ from model.bundle import Bundle
 from service.config import LimitsConfig
 from service.engine.wire import FailureKind, Job, JobResult, Outcome, Runtime
 from service.errors import InternalError
+from service.models.catalogue import Settled
 from service.models.check import load_tokenizer
 from service.models.info import TextCodec, describe, for_languages, index_of
 from service.models.options import search_params
@@ -24,7 +25,7 @@ from service.records import ModelInfo, TranslateOptions, Translation, Translatio
 from service.text.glossary import Glossary
 from service.threads import available_threads, loop_in_thread
 from service.translate.raw import Settings, settings_of
-from service.translate.search import Reply, Searches, Task, all_of
+from service.translate.search import Searches, all_of
 from service.translate.texts import translate_text
 
 if TYPE_CHECKING:
@@ -160,26 +161,18 @@ class LocalTranslator:
             tasks[place].add_done_callback(partial(_tell, finished, place))
         return tasks
 
-    async def _run(self, tasks: Sequence[Task]) -> list[Reply]:
-        return await all_of([self._reply(task) for task in tasks])
+    async def _run(self, jobs: Sequence[Job]) -> list[Settled]:
+        return await all_of([self._settle(job) for job in jobs])
 
-    async def _reply(self, task: Task) -> Reply:
-        """Return what the engine makes of a task; one that was too many for the memory is tried again."""
+    async def _settle(self, job: Job) -> Settled:
+        """Return what the engine makes of a job; one that was too many for the memory is tried again."""
         for _ in range(_MAX_TRIES):
-            outcome = await self._outcome(task)
+            outcome = await self._outcome(job._replace(id=next(self._job_ids)))
             if isinstance(outcome, JobResult) or outcome.kind is not FailureKind.OUT_OF_MEMORY:
                 break
-        result = outcome if isinstance(outcome, JobResult) else InternalError(outcome.message)
-        return Reply(result, task.params.beam_size, task.params.num_searches)
+        return outcome if isinstance(outcome, JobResult) else InternalError(outcome.message)
 
-    async def _outcome(self, task: Task) -> Outcome:
-        job = Job(
-            id=next(self._job_ids),
-            source_ids=task.source_ids,
-            params=task.params,
-            prefix_ids=task.prefix_ids,
-            scored_ids=task.scored_ids,
-        )
+    async def _outcome(self, job: Job) -> Outcome:
         asked = _Asked(job, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         if self._stepping is None or self._stepping.done():

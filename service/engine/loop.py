@@ -322,6 +322,7 @@ class EngineLoop:
         """Return what a job has found, best first; an alternative of which the model made nothing is left out."""
         if not sentence.hypotheses:
             return _failure(sentence.job, FailureKind.NON_FINITE)
+        params = sentence.job.params
         return JobResult(
             job_id=sentence.job.id,
             hypotheses=tuple(sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)),
@@ -329,6 +330,8 @@ class EngineLoop:
             encode_s=sentence.encode_s,
             decode_s=self._clock() - sentence.decode_started_at,
             num_steps=sentence.num_steps,
+            beam_size=params.beam_size,
+            row_steps=params.num_rows * sentence.num_steps,
         )
 
     def _end(self, job_id: int) -> None:

@@ -125,14 +125,15 @@ class SearchParams(NamedTuple):
 class Job(NamedTuple):
     """One sentence to translate, or one translation to score."""
 
-    id: int
     source_ids: tuple[int, ...]  # ends with end-of-sentence
     params: SearchParams
-    deadline: float | None = None  # on time.monotonic(), which all processes of a machine share
-    submitted_at: float | None = None  # same clock; None: when the engine gets it
     prefix_ids: tuple[int, ...] = ()  # every hypothesis begins with them
     scored_ids: tuple[int, ...] | None = None  # a translation, without end-of-sentence, to score; None: search for one
     shows_heads: bool = False  # of a translation to score: whether the attention weights of all heads are wanted
+    # Whoever hands the job to an engine says the rest.
+    id: int = 0
+    deadline: float | None = None  # on time.monotonic(), which all processes of a machine share
+    submitted_at: float | None = None  # same clock; None: when the engine gets it
     is_batch: bool = False  # whether it leaves most of an engine to interactive work, while there is any
 
     @property
@@ -183,6 +184,8 @@ class JobResult(NamedTuple):
     decode_s: float  # from its first rows until its last step
     num_steps: int
     forced: Forced | None = None  # of a job that scores: its one hypothesis is the given translation
+    beam_size: int = 1
+    row_steps: int = 0  # hypotheses x decoder steps of the search
 
 
 class JobFailure(NamedTuple):

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from service.call import Call
-from service.engine.wire import JobResult, SearchParams
+from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import InternalError
 from service.models.info import TextCodec, index_of
 from service.records import ModelInfo
@@ -20,23 +20,12 @@ _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
 
 
 class Work(NamedTuple):
-    """The texts of one call that need the model, and how it is to search."""
+    """What one call wants from the engines at once."""
 
-    sources: tuple[tuple[int, ...], ...]  # ids with end-of-sentence; none is empty
-    params: SearchParams
+    jobs: Sequence[Job]  # those of a call that was not let in before search alike, or all score
     allow_smaller_beam: bool = False  # where much work waits
-    prefixes: tuple[tuple[int, ...], ...] = ()  # what each translation begins with; none: nothing
-    scored: tuple[tuple[int, ...], ...] = ()  # translations without end-of-sentence to score, instead of a search
-    shows_heads: bool = False  # of those to score: whether the attention weights of all heads are wanted
     may_use_cache: bool = True  # whether sentences may have the answers that were given before
     is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
-
-
-class WorkDone(NamedTuple):
-    """What became of a call's texts."""
-
-    results: list[Settled]  # in the order of the sources
-    beam_size: int  # of the search
 
 
 class UseCount:
@@ -99,8 +88,8 @@ class ServedModel(Protocol):
         """Raise Overloaded if no text, however short, can be taken; before a long one is tokenised."""
         ...
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
-        """Have engines translate all texts of a call; a text for which the model gave no numbers has its own error.
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+        """Have engines do all jobs, in order; one for which the model gave no numbers has its own error.
 
         Raises:
             Overloaded: the texts do not fit in the queue, would wait too long or be too late.

@@ -20,11 +20,11 @@ from pathlib import PurePosixPath
 from model.bundle import Bundle
 from service.call import Call
 from service.config import LimitsConfig, ServerConfig
-from service.engine.wire import JobResult, SearchParams
+from service.engine.wire import Job, JobResult, SearchParams
 from service.engine.worker import return_freed_memory
 from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
 from service.models.cache import ModelCache
-from service.models.catalogue import OnRoom, Settled, UseCount, Work, WorkDone
+from service.models.catalogue import OnRoom, Settled, UseCount, Work
 from service.models.check import load_tokenizer
 from service.models.info import TextCodec
 from service.models.options import search_params, smaller_beam
@@ -79,7 +79,7 @@ class ModelHost:
         self.info = info
         self.default_params = search_params(info, TranslateOptions())
         self.pool = pool
-        self.in_use = UseCount(model_cache.wake if model_cache else None)
+        self.in_use = UseCount(model_cache.wake if model_cache and model_cache.max_bytes is not None else None)
         self.offers = UseCount()  # frontends whose calls may find it
         self.state = HostState.UNLOADED
         self._config = config
@@ -171,12 +171,14 @@ class ModelHost:
         """Raise Overloaded if no text, however short, can be taken."""
         check_time((), self.default_params, call, reservation, self.pool)
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
-        """Return what the engines make of the texts; raises as `ServedModel.run`."""
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+        """Return what the engines make of the jobs; raises as `ServedModel.run`."""
+        if work.allow_smaller_beam:
+            work = with_smaller_beam(work, self.pool, self._config.limits)
         try:
-            if self._cache is not None and work.may_use_cache and not work.scored:
+            if self._cache is not None and work.may_use_cache:
                 return await self._run_cached(self._cache, work, call, reservation, on_room)
-            return await run_work(work, call, reservation, self.pool, self._config.limits, on_room)
+            return await run_work(work, call, reservation, self.pool, on_room)
         except Overloaded as error:
             if error.reason in {"queue_seconds", "deadline_unattainable"}:
                 error.wait = self._wait_of(call)
@@ -184,38 +186,35 @@ class ModelHost:
 
     async def _run_cached(
         self, cache: TranslationCache, work: Work, call: Call, reservation: Reservation, on_room: OnRoom
-    ) -> WorkDone:
+    ) -> list[Settled]:
         """Return what is in the cache, and of the rest, each sentence once, what the engines make of it."""
-        work = with_smaller_beam(work, self.pool, self._config.limits)
-        if not cache.may_keep(work.params):
-            return await run_work(work, call, reservation, self.pool, self._config.limits, on_room)
-        keys = [
-            cache.key(self.number, call.caller, work.params, source, work.prefixes[index] if work.prefixes else ())
-            for index, source in enumerate(work.sources)
-        ]
-        first = dict[Key, int]()  # of the places of each sentence
-        for index, key in enumerate(keys):
-            first.setdefault(key, index)
-        known = {key: cache.find(key) for key in first}
-        settled: dict[Key, Settled] = {key: result for key, result in known.items() if result is not None}
-        asked = {key: index for key, index in first.items() if key not in settled}
+        # What is never kept has its place as its key.
+        keys = [cache.key(self.number, call.caller, job) or place for place, job in enumerate(work.jobs)]
+        settled: dict[Key | int, Settled] = {}
+        asked: dict[Key | int, int] = {}  # the place of the sentence that an engine is asked about
+        for place, key in enumerate(keys):
+            if key in settled or key in asked:
+                continue
+            if isinstance(key, Key) and (known := cache.find(key)) is not None:
+                settled[key] = known
+            else:
+                asked[key] = place
         if asked:
-            rest = work if len(asked) == len(keys) else _only(work, list(asked.values()))
-            done = await run_work(rest, call, reservation, self.pool, self._config.limits, on_room)
-            for key, result in zip(asked, done.results, strict=True):
+            rest = work._replace(jobs=[work.jobs[place] for place in asked.values()])
+            for key, result in zip(asked, await run_work(rest, call, reservation, self.pool, on_room), strict=True):
                 settled[key] = result
-                if isinstance(result, JobResult):
+                if isinstance(key, Key) and isinstance(result, JobResult):
                     cache.keep(key, result)
         elif on_room is not None:
             on_room()
         results: list[Settled] = []
-        for index, key in enumerate(keys):
+        for place, key in enumerate(keys):
             result = settled[key]
-            if asked.get(key) != index and isinstance(result, JobResult):
-                result = result._replace(queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0)
+            if asked.get(key) != place and isinstance(result, JobResult):
+                result = result._replace(queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0, row_steps=0)
                 call.job_finished(result)
             results.append(result)
-        return WorkDone(results, work.params.beam_size)
+        return results
 
     async def drain(self, within_s: float) -> bool:
         """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""
@@ -236,47 +235,37 @@ class ModelHost:
         await self.pool.close()
 
 
+def with_smaller_beam(work: Work, pool: EnginePool, limits: LimitsConfig) -> Work:
+    """Return the work with smaller beams if much other work waits."""
+    waiting_s, threshold_s = pool.queued_work_s, limits.brownout_seconds
+    return work._replace(
+        jobs=[
+            job._replace(params=smaller_beam(job.params, waiting_s=waiting_s, threshold_s=threshold_s))
+            for job in work.jobs
+        ]
+    )
+
+
 async def run_work(
-    work: Work, call: Call, reservation: Reservation, pool: EnginePool, limits: LimitsConfig, on_room: OnRoom = None
-) -> WorkDone:
-    """Have the engines translate all texts of a call, as `ServedModel.run`."""
-    params = with_smaller_beam(work, pool, limits).params
-    lengths = [len(source) for source in work.sources]
-    if work.scored:  # one pass over both sides, in one row
-        params = params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1)
-        lengths = [length + len(scored) for length, scored in zip(lengths, work.scored, strict=True)]
+    work: Work, call: Call, reservation: Reservation, pool: EnginePool, on_room: OnRoom = None
+) -> list[Settled]:
+    """Have the engines do all jobs, as `ServedModel.run`."""
+    jobs = [_in_one_row(job) if job.scored_ids is not None else job for job in work.jobs]
+    lengths = [job.num_tokens for job in jobs]
     reservation.take_tokens(sum(lengths), is_continuation=work.is_continuation)
     if not work.is_continuation:
-        check_time(lengths, params, call, reservation, pool)
+        check_time(lengths, jobs[0].params, call, reservation, pool)
     if on_room is not None:
         on_room()
     call.phase = "queue"
-
-    def submit(index: int) -> "asyncio.Future[JobResult]":
-        prefix = work.prefixes[index] if work.prefixes else ()
-        scored = work.scored[index] if work.scored else None
-        source, shows = work.sources[index], work.shows_heads
-        return pool.submit(source, params, call, prefix_ids=prefix, scored_ids=scored, shows_heads=shows)
-
-    results = [await _run_one(submit(0), call)] if len(lengths) == 1 else await _run_all(submit, lengths, call)
-    return WorkDone(results, params.beam_size)
-
-
-def with_smaller_beam(work: Work, pool: EnginePool, limits: LimitsConfig) -> Work:
-    """Return the work as it is to be done now: where its caller allows it, with a smaller beam if much work waits."""
-    if not work.allow_smaller_beam:
-        return work
-    waiting_s, threshold_s = pool.queued_work_s, limits.brownout_seconds
-    params = smaller_beam(work.params, waiting_s=waiting_s, threshold_s=threshold_s)
-    return work._replace(params=params, allow_smaller_beam=False)
-
-
-def _only(work: Work, places: Sequence[int]) -> Work:
-    """Return the part of a search that is about the sentences at these places."""
-    return work._replace(
-        sources=tuple([work.sources[index] for index in places]),
-        prefixes=tuple([work.prefixes[index] for index in places]) if work.prefixes else (),
-    )
+    if len(jobs) > 1:
+        return await _run_all(jobs, call, pool)
+    try:
+        result = await pool.submit(jobs[0], call)
+    except InternalError as error:
+        return [error]
+    call.job_finished(result)
+    return [result]
 
 
 def check_time(
@@ -287,50 +276,42 @@ def check_time(
     reservation.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
 
 
-async def _run_one(job: "asyncio.Future[JobResult]", call: Call) -> Settled:
-    try:
-        result = await job
-    except InternalError as error:
-        return error
-    call.job_finished(result)
-    return result
+def _in_one_row(job: Job) -> Job:
+    """Return a job that scores as it runs: in one pass over both sides."""
+    return job._replace(params=job.params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1))
 
 
-async def _run_all(
-    submit: "Callable[[int], asyncio.Future[JobResult]]", lengths: Sequence[int], call: Call
-) -> list[Settled]:
+async def _run_all(jobs: Sequence[Job], call: Call, pool: EnginePool) -> list[Settled]:
     """Return the results in order; raise the first error that concerns more than its own text."""
-    jobs: dict[int, asyncio.Future[JobResult]] = {}
+    futures: dict[int, asyncio.Future[JobResult]] = {}
     # The longest first: they take the most steps, and the call is answered when its last text is.
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        jobs[index] = submit(index)
-        jobs[index].add_done_callback(partial(_count, call))
-    pending = set(jobs.values())
+    for place in sorted(range(len(jobs)), key=lambda place: -jobs[place].num_tokens):
+        futures[place] = pool.submit(jobs[place], call)
+        futures[place].add_done_callback(partial(_count, call))
+    pending = set(futures.values())
     try:
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-            for job in done:
-                if (error := job.exception()) and not isinstance(error, InternalError):
+            for future in done:
+                if (error := future.exception()) and not isinstance(error, InternalError):
                     raise error
     except DeadlineExceeded as error:
-        for job in pending:
-            if not job.done():
-                job.set_exception(error)  # as late as the call: nobody has cancelled it
+        for future in pending:
+            if not future.done():
+                future.set_exception(error)  # as late as the call: nobody has cancelled it
         raise
     finally:
-        for job in pending:
-            job.cancel()  # does nothing to those that are done
-    return [_settled(jobs[index]) for index in range(len(lengths))]
+        for future in pending:
+            future.cancel()  # does nothing to those that are done
+    return [_settled(futures[place]) for place in range(len(jobs))]
 
 
-def _settled(job: "asyncio.Future[JobResult]") -> Settled:
-    error = job.exception()
-    return error if isinstance(error, InternalError) else job.result()
+def _settled(future: "asyncio.Future[JobResult]") -> Settled:
+    error = future.exception()
+    return error if isinstance(error, InternalError) else future.result()
 
 
-def _count(call: Call, job: "asyncio.Future[JobResult]") -> None:
-    """Note in the call that a job has settled."""
-    if job.cancelled():
-        return
-    if job.exception() is None:
-        call.job_finished(job.result())
+def _count(call: Call, future: "asyncio.Future[JobResult]") -> None:
+    """Note in the call that a job has its result."""
+    if not future.cancelled() and future.exception() is None:
+        call.job_finished(future.result())

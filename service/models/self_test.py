@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from model.bundle import GOLDEN_MAX_TARGET_TOKENS, BundleError, GoldenSentence
 from model.tokenizer import SupportsTokens
 from service.call import Call
-from service.engine.wire import SearchParams
+from service.engine.wire import Job, SearchParams
 from service.scheduler.pool import EnginePool
 
 ALLOWED_SHARE = 2  # one in so many may differ
@@ -35,8 +35,8 @@ async def run_self_test(
     texts = [sentence.source for sentence in golden] or [_ANY_TEXT]
     now = time.monotonic()
     call = Call(method="self_test", started=now, deadline=now + timeout_s)
-    prefix = tokenizer.target_prefix
-    jobs = [pool.submit(tokenizer.encode(text), params, call, prefix_ids=prefix) for text in texts]
+    prefix = tuple(tokenizer.target_prefix)
+    jobs = [pool.submit(Job(tuple(tokenizer.encode(text)), params, prefix), call) for text in texts]
     try:
         best = [result.hypotheses[0] for result in await asyncio.gather(*jobs)]
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.call import Caller, Identity
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.telemetry.metrics import Metrics
 
 # What an entry takes beside its ids, and each of its hypotheses; a test holds the sum against what Python allocates.
@@ -53,16 +53,13 @@ class TranslationCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def may_keep(self, params: SearchParams) -> bool:
-        """Whether answers to such searches are kept."""
-        return bool(self._max_bytes) and not params.sampling_top_k and not params.suppressed
-
-    def key(
-        self, host: int, caller: Caller, params: SearchParams, source_ids: Sequence[int], prefix_ids: Sequence[int]
-    ) -> Key:
-        """Return the key of a sentence that this caller asks this version of a model for."""
+    def key(self, host: int, caller: Caller, job: Job) -> Key | None:
+        """Return the key of a sentence that this caller asks this version of a model for; None: it is never kept."""
+        params, prefix_ids = job.params, job.prefix_ids
+        if params.sampling_top_k or params.suppressed or job.scored_ids is not None:
+            return None
         whose = None if caller.source == "peer" else caller.identity
-        return Key(host, whose, params, _packed(source_ids), _packed(prefix_ids) if prefix_ids else b"")
+        return Key(host, whose, params, _packed(job.source_ids), _packed(prefix_ids) if prefix_ids else b"")
 
     def find(self, key: Key) -> JobResult | None:
         """Return the answer, which took no time and no steps now; None: it is not there."""
@@ -72,7 +69,7 @@ class TranslationCache:
             return None
         self._entries.move_to_end(key)
         hypotheses = tuple([Hypothesis(tuple(array("I", ids)), score, reason) for ids, score, reason in kept])
-        return JobResult(job_id=-1, hypotheses=hypotheses, queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0)
+        return JobResult(-1, hypotheses, 0.0, 0.0, 0.0, num_steps=0, beam_size=key.params.beam_size)
 
     def keep(self, key: Key, result: JobResult) -> None:
         """Keep an answer that was not there, if it is not too large."""

@@ -145,26 +145,13 @@ class EnginePool:
         """Return the forecast for one sentence in this call of the length that sentences have had lately."""
         return self.forecast((round(self._queue.typical_tokens),), params, call)
 
-    def submit(
-        self,
-        source_ids: Sequence[int],
-        params: SearchParams,
-        call: Call | None = None,
-        *,
-        prefix_ids: Sequence[int] = (),
-        scored_ids: Sequence[int] | None = None,
-        shows_heads: bool = False,
-    ) -> "asyncio.Future[JobResult]":
+    def submit(self, job: Job, call: Call | None = None) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
 
         Args:
-            source_ids: with end-of-sentence, not empty.
-            params: how to search.
+            job: what the engine is to do, which gets its number, its times and its class here.
             call: the call that the sentence belongs to: whose share of the engines it takes, which work it goes before,
                 and its deadline; None: interactive work of nobody in particular, without a deadline.
-            prefix_ids: what every hypothesis begins with.
-            scored_ids: a translation without end-of-sentence to score; None: search for one.
-            shows_heads: whether the attention weights of that translation are wanted.
 
         Returns:
             A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
@@ -173,17 +160,8 @@ class EnginePool:
         """
         now, loop = time.monotonic(), asyncio.get_running_loop()
         caller, priority, deadline = _terms_of(call)
-        job = Job(
-            id=next(self._ids),
-            source_ids=tuple(source_ids),
-            params=params,
-            deadline=deadline,
-            submitted_at=now,
-            prefix_ids=tuple(prefix_ids),
-            scored_ids=None if scored_ids is None else tuple(scored_ids),
-            shows_heads=shows_heads,
-            is_batch=priority is Priority.BATCH,
-        )
+        is_batch = priority is Priority.BATCH
+        job = job._replace(id=next(self._ids), deadline=deadline, submitted_at=now, is_batch=is_batch)
         pending = Pending(job, caller, priority, now, future=loop.create_future(), call=call)
         if refusal := self._refusal():
             pending.fail(refusal)

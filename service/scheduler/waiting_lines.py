@@ -51,7 +51,8 @@ class WaitingLines:
 
     def departed(self) -> None:
         """Make an offer: something has left admission."""
-        self.make(Offer(len(self._lines)))
+        if self._lines:
+            self.make(Offer(len(self._lines)))
 
     def make(self, offer: Offer) -> None:
         """Make an offer to the next line; it ends if every line has had it."""

@@ -20,7 +20,7 @@ from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity
 from service.config import ServerConfig
 from service.errors import InternalError, Overloaded, Unavailable
-from service.models.catalogue import Work, WorkDone
+from service.models.catalogue import Settled, Work
 from service.models.loaded import ModelHost
 from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
@@ -328,7 +328,7 @@ class FrontendProcess(SchedulerService):
 
     async def run(
         self, model: int, work: Work, call: Call, characters: int, is_part: bool, room: int | None
-    ) -> WorkDone:
+    ) -> list[Settled]:
         host = self._used.get(model)
         if host is None:
             raise Unavailable("the model was replaced; try again")

@@ -55,7 +55,14 @@ class ModelParts:
             self.registry,
             bundle_source(config),
             BundleChecker(config),
-            partial(make_host, config, self.metrics, self.registry.wait_of, self.model_cache, self.translation_cache),
+            partial(
+                make_host,
+                config,
+                self.metrics,
+                self.registry.wait_of,
+                self.model_cache,
+                self.translation_cache if config.limits.translation_cache_mb else None,
+            ),
             watch_period_s=config.models.watch_period_s if config.models.watch else None,
         )
         # For texts that are too long for the event loop.
@@ -72,7 +79,7 @@ def make_host(
     metrics: Metrics,
     wait_of: Callable[[Call], Wait | None],
     model_cache: ModelCache,
-    cache: TranslationCache,
+    cache: TranslationCache | None,
     candidate: BundleCandidate,
     bundle: Bundle,
 ) -> ModelHost:

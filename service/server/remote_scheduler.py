@@ -13,7 +13,7 @@ from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.wire import JobResult
 from service.errors import Unavailable
-from service.models.catalogue import Catalogue, OnRoom, UseCount, Work, WorkDone
+from service.models.catalogue import Catalogue, OnRoom, Settled, UseCount, Work
 from service.models.check import load_tokenizer
 from service.models.info import TextCodec
 from service.models.options import search_params
@@ -31,7 +31,7 @@ class SchedulerService(Protocol):
 
     async def run(
         self, model: int, work: Work, call: Call, characters: int, is_part: bool, room: int | None
-    ) -> WorkDone:
+    ) -> list[Settled]:
         """Have the engines of a model work for a call; raises as `ServedModel.run`.
 
         Args:
@@ -194,7 +194,7 @@ class RemoteModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         """Refuse nothing: only the scheduler process knows how much work waits."""
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
         """Have the scheduler process do the work; raises as `ServedModel.run`."""
         call.phase = "queue"
         characters = 0 if work.is_continuation else reservation.characters
@@ -202,14 +202,14 @@ class RemoteModel:
         room = None if on_room is None else self._scheduler.expect_room(on_room)
         try:
             run = SchedulerService.run
-            done = await self._peer.call(run, self._offered.number, work, call, characters, is_part, room)
+            results = await self._peer.call(run, self._offered.number, work, call, characters, is_part, room)
         finally:
             if room is not None:
                 self._scheduler.forget_room(room)
-        for result in done.results:
+        for result in results:
             if isinstance(result, JobResult):
                 call.job_finished(result)
-        return done
+        return results
 
     def retire(self) -> None:
         """No later call finds the model: tell the scheduler process once no call uses it any more."""

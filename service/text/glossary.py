@@ -102,9 +102,6 @@ def _longest(root: _Node, text: str, words: Sequence[Span], number: int, limit: 
     return term
 
 
-NO_TERMS = Glossary()
-
-
 def check_terms(terms: Sequence[Term]) -> None:
     """Raise InvalidInput for the terms of a request that are too long together, or if one has no source."""
     for index, term in enumerate(terms):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import InternalError, TooLong
 from service.models.info import TextCodec, untranslated
 from service.records import (
@@ -24,10 +24,10 @@ from service.records import (
 from service.text.alignment import links as word_links
 from service.text.alignment import matrix, word_attention
 from service.text.clauses import cut
-from service.text.glossary import NO_TERMS, Glossary
+from service.text.glossary import Glossary
 from service.text.quality import Issue
 from service.text.readable import go_on, is_capitals, raise_case, recase
-from service.translate.search import Searches, Task
+from service.translate.search import Searches
 
 _MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone; one that stands for a phrase has 18
 # What SentencePiece decodes an unknown token to, and bytes that are no character.
@@ -45,7 +45,7 @@ class Settings(NamedTuple):
     max_tokens: int  # of a segment; longer ones are translated in pieces
     segmentation: Segmentation = Segmentation.SENTENCE
     text_format: TextFormat = TextFormat.PLAIN
-    glossary: Glossary = NO_TERMS
+    glossary: Glossary | None = None
     wants_links: bool = False
     can_score: bool = False  # whether the model's bundle has a graph for it
 
@@ -56,7 +56,7 @@ def settings_of(
     codec: TextCodec,
     params: SearchParams,
     searches: Searches,
-    glossary: Glossary = NO_TERMS,
+    glossary: Glossary | None = None,
 ) -> Settings:
     """Return how a model is to translate the texts of a request, with these terms."""
     return Settings(
@@ -92,15 +92,15 @@ class RawTranslation(NamedTuple):
         """Return the links between the words of the text and of each hypothesis; none where they cannot be had."""
         if not (settings.can_score and self.source_ids):
             return [[] for _ in self.hypotheses]
-        asked = [Task(self.source_ids, settings.params, scored_ids=one.token_ids) for one in self.found]
-        replies = await settings.searches.search(asked)
+        asked = [Job(self.source_ids, settings.params, scored_ids=one.token_ids) for one in self.found]
+        results = await settings.searches.search(asked)
         _, source_spans = settings.codec.tokenize_with_spans(self.seen)
         found = []
-        for hypothesis, reply in zip(self.found, replies, strict=True):
+        for hypothesis, result in zip(self.found, results, strict=True):
             links = list[Link]()
-            if isinstance(reply.result, JobResult) and reply.result.forced is not None:
+            if isinstance(result, JobResult) and result.forced is not None:
                 target, target_spans = settings.codec.decode_with_spans(hypothesis.token_ids)
-                attention = matrix(reply.result.forced.attention, len(self.source_ids))
+                attention = matrix(result.forced.attention, len(self.source_ids))
                 links = word_links(word_attention(attention, self.seen, source_spans, target, target_spans))
                 if self.is_raised:
                     links = [link._replace(target=_raised(target, link.target, self.kept, settings)) for link in links]
@@ -133,18 +133,18 @@ async def translate_raw(
     if len(ids) > limit:
         done = await _in_pieces(seen, len(ids), index, settings, params, kept=kept, limit=limit)
         return done._replace(hypotheses=_in_capitals(done.hypotheses, settings, kept)) if is_raised else done
-    (reply,) = await settings.searches.search([Task(ids, params, codec.target_prefix)])
-    if isinstance(reply.result, InternalError):
-        return RawTranslation(source_tokens=len(ids), error=reply.result)
-    hypotheses, issues = _cleaned(codec.decode(reply.result.hypotheses))
+    (result,) = await settings.searches.search([Job(ids, params, codec.target_prefix)])
+    if isinstance(result, InternalError):
+        return RawTranslation(source_tokens=len(ids), error=result)
+    hypotheses, issues = _cleaned(codec.decode(result.hypotheses))
     return RawTranslation(
         hypotheses=_in_capitals(hypotheses, settings, kept) if is_raised else hypotheses,
         issues=issues,
         source_tokens=len(ids),
-        row_steps=reply.row_steps,
+        row_steps=result.row_steps,
         seen=seen,
         source_ids=() if issues else ids,  # places in a text that was cleaned are others
-        found=reply.result.hypotheses,
+        found=result.hypotheses,
         kept=kept,
         is_raised=is_raised,
     )
@@ -218,16 +218,16 @@ async def _piece(
     ids = tuple(settings.codec.tokenize(piece, index)) if is_language else ()
     if not ids or len(ids) > settings.codec.max_source_tokens:
         return RawTranslation(hypotheses=(untranslated(piece),))
-    (reply,) = await settings.searches.search([Task(ids, params, settings.codec.target_prefix)])
-    if isinstance(reply.result, InternalError):
-        return RawTranslation(source_tokens=len(ids), error=reply.result)
-    hypotheses, issues = _cleaned(settings.codec.decode(reply.result.hypotheses))
+    (result,) = await settings.searches.search([Job(ids, params, settings.codec.target_prefix)])
+    if isinstance(result, InternalError):
+        return RawTranslation(source_tokens=len(ids), error=result)
+    hypotheses, issues = _cleaned(settings.codec.decode(result.hypotheses))
     language, count = settings.target_language, _counter(settings.codec)
     texts = [go_on(piece[begin:end], one.text, count, language=language) for one in hypotheses]
     written = [
         replace(one, text=piece[:begin] + text + piece[end:]) for one, text in zip(hypotheses, texts, strict=True)
     ]
-    return RawTranslation(hypotheses=tuple(written), issues=issues, source_tokens=len(ids), row_steps=reply.row_steps)
+    return RawTranslation(hypotheses=tuple(written), issues=issues, source_tokens=len(ids), row_steps=result.row_steps)
 
 
 def _cleaned(hypotheses: tuple[TranslatedText, ...]) -> tuple[tuple[TranslatedText, ...], tuple[Issue, ...]]:

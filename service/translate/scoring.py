@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from service.call import Call
-from service.engine.wire import JobResult
+from service.engine.wire import Job, JobResult
 from service.errors import DragomanError, FailedPrecondition, InvalidInput, TooLong
-from service.models.catalogue import Work
+from service.models.catalogue import Settled, Work
 from service.models.info import TextCodec
 from service.records import Link, ModelInfo, Span
 from service.scheduler.admission import Reservation
@@ -78,15 +78,11 @@ async def _score_admitted(
         call.tokenize_s = time.monotonic() - started
         good = [one for one in encoded if isinstance(one, _Encoded)]
         call.source_tokens = sum([len(one.source_ids) for one in good])
-        results = []
+        results = list[Settled]()
         if good:
-            work = Work(
-                tuple([one.source_ids for one in good]),
-                model.default_params,
-                scored=tuple([one.target_ids for one in good]),
-                shows_heads=request.return_heads,
-            )
-            results = (await model.run(work, call, reservation)).results
+            params, shows_heads = model.default_params, request.return_heads
+            jobs = [Job(one.source_ids, params, scored_ids=one.target_ids, shows_heads=shows_heads) for one in good]
+            results = await model.run(Work(jobs), call, reservation)
         call.phase, started = "detokenize", time.monotonic()
         outcomes = iter(results)
         settled = [next(outcomes) if isinstance(one, _Encoded) else one for one in encoded]

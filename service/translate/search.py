@@ -9,44 +9,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from service.engine.wire import JobResult, SearchParams
-from service.errors import InternalError
+from service.engine.wire import Job
+from service.models.catalogue import Settled
 
 Result = TypeVar("Result")
-
-
-class Task(NamedTuple):
-    """A sentence to translate, or a translation of it to score."""
-
-    source_ids: tuple[int, ...]  # ends with end-of-sentence
-    params: SearchParams
-    prefix_ids: tuple[int, ...] = ()
-    scored_ids: tuple[int, ...] | None = None
-
-
-class Reply(NamedTuple):
-    """What became of a task."""
-
-    result: JobResult | InternalError
-    beam_size: int  # of the search
-    num_alternatives: int = 1  # searches with a beam each
-
-    @property
-    def row_steps(self) -> int:
-        """Hypotheses x decoder steps of the search."""
-        if isinstance(self.result, InternalError):
-            return 0
-        return self.beam_size * self.num_alternatives * self.result.num_steps
-
-
-Run: TypeAlias = Callable[[Sequence[Task]], Awaitable[Sequence[Reply]]]  # one reply for each task, in order
+Run: TypeAlias = Callable[[Sequence[Job]], Awaitable[Sequence[Settled]]]  # what became of each job, in order
 
 
 class _Asked(NamedTuple):
     """What a work waits for."""
 
-    tasks: Sequence[Task]
-    replies: "asyncio.Future[Sequence[Reply]]"
+    jobs: Sequence[Job]
+    results: "asyncio.Future[Sequence[Settled]]"
     work: "asyncio.Task[Any] | None"
 
 
@@ -57,27 +31,27 @@ class Searches:
         """Nothing is asked for yet.
 
         Args:
-            run: has the engine do some tasks; an error of it ends the works that wait for them.
+            run: has the engine do some jobs; an error of it ends the works that wait for them.
             in_turns: whether there is so much text that others have to get their turn after each piece of work.
         """
         self._run = run
         self._in_turns = in_turns
-        self._working: set[asyncio.Task[Any] | None] = set()  # that wait neither for replies nor for others
+        self._working: set[asyncio.Task[Any] | None] = set()  # that wait neither for results nor for others
         self._asked: list[_Asked] = []  # since the last run
         self._runs: set[asyncio.Task[None]] = set()
 
-    async def search(self, tasks: Sequence[Task]) -> Sequence[Reply]:
-        """Return a reply to each task."""
+    async def search(self, jobs: Sequence[Job]) -> Sequence[Settled]:
+        """Return what became of each job."""
         me = asyncio.current_task()
         self._working.discard(me)
         if not self._working and not self._asked:
-            replies = await self._run(tasks)
+            results = await self._run(jobs)
             self._working.add(me)
-            return replies
-        asked = _Asked(tasks, asyncio.get_running_loop().create_future(), me)
+            return results
+        asked = _Asked(jobs, asyncio.get_running_loop().create_future(), me)
         self._asked.append(asked)
         self._run_if_all_wait()
-        return await asked.replies
+        return await asked.results
 
     async def together(self, works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
         """Return the results of works that run at the same time, in order; the first error ends them all."""
@@ -117,27 +91,27 @@ class Searches:
         await _end(self._runs)
 
     def _run_if_all_wait(self) -> None:
-        if not self._working and any(not one.replies.done() for one in self._asked):
-            asked, self._asked = [one for one in self._asked if not one.replies.done()], []
+        if not self._working and any(not one.results.done() for one in self._asked):
+            asked, self._asked = [one for one in self._asked if not one.results.done()], []
             run = asyncio.create_task(self._answer(asked))
             self._runs.add(run)
             run.add_done_callback(self._runs.discard)
 
     async def _answer(self, asked: Sequence[_Asked]) -> None:
-        """Give each work its replies, or the error that all of them meet."""
+        """Give each work its results, or the error that all of them meet."""
         try:
-            replies = await self._run([task for one in asked for task in one.tasks])
+            results = await self._run([job for one in asked for job in one.jobs])
         except Exception as error:  # noqa: BLE001  whoever waits raises it
             for one in asked:
-                if not one.replies.done():
-                    one.replies.set_exception(error)
+                if not one.results.done():
+                    one.results.set_exception(error)
             return
-        self._working.update([one.work for one in asked if not one.replies.done()])
+        self._working.update([one.work for one in asked if not one.results.done()])
         place = 0
         for one in asked:
-            if not one.replies.done():
-                one.replies.set_result(replies[place : place + len(one.tasks)])
-            place += len(one.tasks)
+            if not one.results.done():
+                one.results.set_result(results[place : place + len(one.jobs)])
+            place += len(one.jobs)
             if self._in_turns:
                 await asyncio.sleep(0)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from service.engine.wire import SearchParams
+from service.engine.wire import Job, SearchParams
 from service.errors import InternalError
 from service.models.info import untranslated
 from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
@@ -28,7 +28,6 @@ from service.text.quality import EMPTY, Attempt, Issue, better, coverage, estima
 from service.text.readable import as_in_source, begun_as_in_source, eased, readable, spelled, with_no_break_spaces
 from service.text.sentences import rewrap
 from service.translate.raw import RawTranslation, Settings, piecewise, translate_raw
-from service.translate.search import Task
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,16 +78,16 @@ async def translate_whole(text: str, index: int, settings: Settings, prefix: str
     if not ids:
         return SegmentResult(hypotheses=(untranslated(text),))
     prefix_ids = codec.prefix_ids(prefix, index, settings.params)
-    (reply,) = await settings.searches.search([Task(ids, settings.params, prefix_ids)])
-    if isinstance(reply.result, InternalError):
-        return SegmentResult(source_tokens=len(ids), error=reply.result)
-    hypotheses = codec.decode(reply.result.hypotheses)
+    (result,) = await settings.searches.search([Job(ids, settings.params, prefix_ids)])
+    if isinstance(result, InternalError):
+        return SegmentResult(source_tokens=len(ids), error=result)
+    hypotheses = codec.decode(result.hypotheses)
     empty = [is_empty(text, hypothesis.text) for hypothesis in hypotheses]
     return SegmentResult(
         hypotheses=tuple([replace(one, text=text) if no else one for one, no in zip(hypotheses, empty, strict=True)]),
         warnings=(TextWarning(*EMPTY, Span(0, len(text))),) if empty[0] else (),
         source_tokens=len(ids),
-        row_steps=reply.row_steps,
+        row_steps=result.row_steps,
     )
 
 

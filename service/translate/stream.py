@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from service.call import Call
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
-from service.models.catalogue import OnRoom, ServedModel, Work, WorkDone
+from service.models.catalogue import OnRoom, ServedModel, Settled, Work
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import MIN_RETRY_S, Reservation
 from service.scheduler.waiting_lines import WaitingLines
@@ -249,13 +249,13 @@ class _LineDoor:
         """As `ServedModel.load`."""
         await self._when_admitted(model, call, lambda reservation, _: model.load(call, reservation))
 
-    async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
+    async def run(self, model: ServedModel, work: Work, call: Call) -> list[Settled]:
         """As `ServedModel.run`."""
         if work.is_continuation:
             with self._reservation.part() as reservation:
                 return await model.run(work, call, reservation)
 
-        def run(reservation: Reservation, on_room: OnRoom) -> Coroutine[Any, Any, WorkDone]:
+        def run(reservation: Reservation, on_room: OnRoom) -> Coroutine[Any, Any, list[Settled]]:
             reservation.take_characters(self._num_characters)
             return model.run(work, call, reservation, on_room)
 

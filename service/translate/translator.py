@@ -17,19 +17,19 @@ from typing import Protocol, Self
 
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
-from service.engine.wire import SearchParams
+from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
-from service.models.catalogue import Catalogue, ServedModel, Work, WorkDone
+from service.models.catalogue import Catalogue, ServedModel, Settled, Work
 from service.models.info import TextCodec, for_languages
 from service.models.options import search_params
 from service.records import NO_OPTIONS, ModelInfo, Term, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Admission, Reservation
 from service.scores import ScoreRequest
-from service.text.glossary import NO_TERMS, Glossary, check_terms
+from service.text.glossary import Glossary, check_terms
 from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries
 from service.translate.raw import Settings, settings_of
-from service.translate.search import Reply, Searches, Task, all_of
+from service.translate.search import Searches
 from service.translate.texts import translate_text
 from service.translate.usage import UsageMeter
 
@@ -59,7 +59,7 @@ class Door(Protocol):
         """As `ServedModel.load`."""
         ...
 
-    async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
+    async def run(self, model: ServedModel, work: Work, call: Call) -> list[Settled]:
         """As `ServedModel.run`."""
         ...
 
@@ -88,7 +88,7 @@ class Admitted:
         """As `ServedModel.load`."""
         await model.load(call, self._reservation)
 
-    async def run(self, model: ServedModel, work: Work, call: Call) -> WorkDone:
+    async def run(self, model: ServedModel, work: Work, call: Call) -> list[Settled]:
         """As `ServedModel.run`."""
         return await model.run(work, call, self._reservation)
 
@@ -112,41 +112,25 @@ class _Runs:
         self._since = time.monotonic()  # text work
         call.phase = "tokenize"
 
-    async def __call__(self, tasks: Sequence[Task]) -> list[Reply]:
-        """Return the replies to tasks; those that search alike run as one."""
+    async def __call__(self, jobs: Sequence[Job]) -> list[Settled]:
+        """Return what became of the jobs."""
         self.text_work_ends()
-        is_continuation, self._is_first = not self._is_first, False
-        if not is_continuation:
-            self._call.source_tokens = sum([len(task.source_ids) for task in tasks])
-        groups: dict[tuple[SearchParams, bool], list[Task]] = {}
-        for task in tasks:
-            groups.setdefault((task.params, task.scored_ids is not None), []).append(task)
-        runs = [self._run(alike, is_continuation=is_continuation) for alike in groups.values()]
-        if len(runs) == 1:
-            replies = await runs[0]
-        else:
-            of_group = {key: iter(found) for key, found in zip(groups, await all_of(runs), strict=True)}
-            replies = [next(of_group[task.params, task.scored_ids is not None]) for task in tasks]
-        self.beam_size = self.beam_size or replies[0].beam_size
-        self._call.phase, self._since = "detokenize", time.monotonic()
-        return replies
-
-    async def _run(self, tasks: Sequence[Task], *, is_continuation: bool) -> list[Reply]:
-        params = tasks[0].params
         work = Work(
-            sources=tuple([task.source_ids for task in tasks]),
-            params=params,
+            jobs,
             allow_smaller_beam=bool(self._options.allow_smaller_beam),
-            prefixes=tuple([task.prefix_ids for task in tasks]) if any(task.prefix_ids for task in tasks) else (),
-            scored=tuple([task.scored_ids or () for task in tasks]) if tasks[0].scored_ids is not None else (),
             may_use_cache=self._options.use_cache is not False,
-            is_continuation=is_continuation,
+            is_continuation=not self._is_first,
         )
-        done = await self._door.run(self._model, work, self._call)
-        return [Reply(result, done.beam_size, params.num_searches) for result in done.results]
+        if self._is_first:
+            self._is_first, self._call.source_tokens = False, sum([len(job.source_ids) for job in jobs])
+        results = await self._door.run(self._model, work, self._call)
+        if not self.beam_size:
+            self.beam_size = next((one.beam_size for one in results if isinstance(one, JobResult)), 0)
+        self._call.phase, self._since = "detokenize", time.monotonic()
+        return results
 
     def text_work_ends(self) -> None:
-        """Note the time since the request began, or since the last replies came."""
+        """Note the time since the request began, or since the last results came."""
         seconds = time.monotonic() - self._since
         if self._is_first:
             self._call.tokenize_s = seconds
@@ -178,7 +162,7 @@ class Translator:
         self.limits = limits
         self.executor = executor
         self._glossaries = glossaries or Glossaries(None, period_s=0.0)
-        self._last_terms: tuple[tuple[Term, ...], Glossary] = (), NO_TERMS  # those of a stream are indexed once
+        self._last_terms: tuple[tuple[Term, ...], Glossary | None] = (), None  # those of a stream are indexed once
         self._waits: dict[Identity, Wait] = {}  # told with the last refusal of each caller
 
     def refusal(self, caller: Caller, deadline: float) -> DragomanError | None:
@@ -245,7 +229,7 @@ class Translator:
             if is_long:  # refused before it costs anything
                 door.refuse_early(model, call)
             runs, here = _Runs(model, request, call, door), asyncio.get_running_loop()
-            searches = Searches((lambda tasks: in_loop(runs(tasks), here)) if is_long else runs, in_turns=is_long)
+            searches = Searches((lambda jobs: in_loop(runs(jobs), here)) if is_long else runs, in_turns=is_long)
             info, codec = for_request(model, request.source_language, request.target_language)
             settings = settings_of(request, info, codec, params, searches, self._glossary(request))
             work = _translate_texts(request, settings, call)
@@ -265,10 +249,10 @@ class Translator:
         sys.setswitchinterval(_SWITCH_S)
         return loop_in_thread("long-texts")
 
-    def _glossary(self, request: TranslationRequest) -> Glossary:
-        """Return the terms of a request, its own before those of the glossary that it names."""
+    def _glossary(self, request: TranslationRequest) -> Glossary | None:
+        """Return the terms of a request, its own before those of the glossary that it names; None: it has none."""
         if not (request.terms or request.glossary_name):
-            return NO_TERMS
+            return None
         named = self._glossaries.find(request.glossary_name) if request.glossary_name else None
         if not request.terms and named is not None:
             return named

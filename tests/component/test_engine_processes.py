@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from model.config import EOS_ID
-from service.engine.wire import EngineSpec, to_frame
+from service.engine.wire import EngineSpec, Job, to_frame
 from service.engine.worker import command_line, environment
 from service.errors import InternalError, Unavailable
 from service.scheduler.pool import EnginePool
@@ -31,10 +31,10 @@ def pids(pool: EnginePool) -> list[int]:
 async def test_engine_that_crashes_says_how_and_is_replaced(capfd, token, end, said):
     async with running() as pool:
         with pytest.raises(Unavailable, match=end):
-            await pool.submit((token, EOS_ID), PARAMS)
+            await pool.submit(Job((token, EOS_ID), PARAMS))
         assert not pool.is_ready
 
-        assert (await pool.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(Job(NORMAL, PARAMS))).hypotheses == expected(NORMAL).hypotheses
     assert said in capfd.readouterr().err
 
 
@@ -46,15 +46,15 @@ async def test_engine_that_stops_answering_is_killed_and_replaced(how):
             os.kill(pid, signal.SIGSTOP)
 
         with pytest.raises(Unavailable, match="stopped answering"):
-            await pool.submit((STUCK_TOKEN, EOS_ID), PARAMS)
+            await pool.submit(Job((STUCK_TOKEN, EOS_ID), PARAMS))
 
-        assert (await pool.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(Job(NORMAL, PARAMS))).hypotheses == expected(NORMAL).hypotheses
 
 
 async def test_busy_engine_gives_signs_of_life_between_its_steps():
     counts = Counts()
     async with running(observer=counts) as pool:
-        await pool.submit(SLOW, LONG)  # a good second
+        await pool.submit(Job(SLOW, LONG))  # a good second
 
         assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
 
@@ -94,7 +94,7 @@ async def test_engine_leaves_signals_to_the_core():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
 
-        assert (await pool.submit(NORMAL, PARAMS)).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(Job(NORMAL, PARAMS))).hypotheses == expected(NORMAL).hypotheses
         assert pids(pool) == [pid]
 
 

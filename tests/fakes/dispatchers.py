@@ -44,17 +44,13 @@ class EchoDispatcher:
             raise self.error
         self.state = "started"
 
-    def submit(
-        self, source_ids: Sequence[int], params: SearchParams, call: object = None, **more: object
-    ) -> "asyncio.Future[JobResult]":
-        self.asked.append(params)
+    def submit(self, job: Job, call: object = None) -> "asyncio.Future[JobResult]":
+        self.asked.append(job.params)
         future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
         if self.error:
             future.set_exception(self.error)
             return future
-        best = Hypothesis(
-            token_ids=tuple(source_ids[:-1]), score=self.score, finish_reason=FinishReason.END_OF_SENTENCE
-        )
+        best = Hypothesis(token_ids=job.source_ids[:-1], score=self.score, finish_reason=FinishReason.END_OF_SENTENCE)
         future.set_result(JobResult(job_id=0, hypotheses=(best,), queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=1))
         return future
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 from model.tokenizer import SupportsTokens
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import Overloaded, Wait
-from service.models.catalogue import OnRoom, UseCount, Work, WorkDone
+from service.models.catalogue import OnRoom, Settled, UseCount, Work
 from service.models.info import TextCodec
-from service.models.loaded import ModelHost, check_time, run_work
+from service.models.loaded import ModelHost, check_time, run_work, with_smaller_beam
 from service.models.options import search_params
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate
@@ -44,21 +44,12 @@ def codec(tokenizer: SupportsTokens) -> TextCodec:
     return TextCodec(tokenizer, max_characters=MAX_CHARACTERS, max_source_tokens=MAX_SOURCE_TOKENS)
 
 
-@dataclass(frozen=True)
-class Submitted:
-    source_ids: tuple[int, ...]
-    params: SearchParams
-    call: Call | None
-    prefix_ids: tuple[int, ...] = ()
-    scored_ids: tuple[int, ...] | None = None
-    shows_heads: bool = False
-
-
 class ManualPool:
     """Remembers what was submitted; the test resolves the futures."""
 
     def __init__(self) -> None:
-        self.jobs: list[Submitted] = []
+        self.jobs: list[Job] = []
+        self.calls: list[Call | None] = []  # that they belong to
         self.futures: list[asyncio.Future[JobResult]] = []
         self.forecasts: list[tuple[int, ...]] = []
         self.answer_to_forecast = (0.0, 0.0)
@@ -68,21 +59,15 @@ class ManualPool:
         self.forecasts.append(tuple(sources))
         return self.answer_to_forecast
 
-    def submit(
-        self,
-        source_ids: Sequence[int],
-        params: SearchParams,
-        call: Call | None = None,
-        *,
-        prefix_ids: tuple[int, ...] = (),
-        scored_ids: tuple[int, ...] | None = None,
-        shows_heads: bool = False,
-    ) -> "asyncio.Future[JobResult]":
-        self.jobs.append(Submitted(tuple(source_ids), params, call, prefix_ids, scored_ids, shows_heads))
+    def submit(self, job: Job, call: Call | None = None) -> "asyncio.Future[JobResult]":
+        self.jobs.append(job)
+        self.calls.append(call)
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
 
-    def answer(self, index: int, *texts: str, **times: float) -> None:
+    def answer(
+        self, index: int, *texts: str, queue_s: float = 0.0, encode_s: float = 0.0, decode_s: float = 0.0
+    ) -> None:
         hypotheses = tuple(
             Hypothesis(
                 token_ids=tuple(ord(character) + 100 for character in text),
@@ -91,8 +76,9 @@ class ManualPool:
             )
             for text in texts
         )
-        seconds = {"queue_s": 0.0, "encode_s": 0.0, "decode_s": 0.0, **times}
-        self.futures[index].set_result(JobResult(job_id=0, hypotheses=hypotheses, num_steps=1, forced=None, **seconds))
+        beam_size = self.jobs[index].params.beam_size
+        result = JobResult(0, hypotheses, queue_s, encode_s, decode_s, num_steps=1, beam_size=beam_size)
+        self.futures[index].set_result(result)
 
     async def submitted(self, count: int) -> None:
         async with asyncio.timeout(5):
@@ -118,9 +104,10 @@ class ManualModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         check_time((), self.default_params, call, reservation, self.pool)
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+        work = with_smaller_beam(work, self.pool, self.limits) if work.allow_smaller_beam else work
         try:
-            return await run_work(work, call, reservation, self.pool, self.limits, on_room)
+            return await run_work(work, call, reservation, self.pool, on_room)
         except Overloaded as error:
             error.wait = self.wait
             raise

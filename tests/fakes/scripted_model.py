@@ -20,7 +20,7 @@ from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
-from service.models.catalogue import Catalogue, OnRoom, UseCount, Work, WorkDone
+from service.models.catalogue import Catalogue, OnRoom, Settled, UseCount, Work
 from service.models.info import TextCodec, describe
 from service.models.options import search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
@@ -141,12 +141,14 @@ class ScriptedModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         pass
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
         await asyncio.sleep(0)
-        if work.scored:
-            pairs = zip(work.sources, work.scored, strict=True)
-            return WorkDone([_forced(source, target, self.tokenizer) for source, target in pairs], 1)
-        return WorkDone([self._searched(source, work.params) for source in work.sources], work.params.beam_size)
+        return [
+            self._searched(job.source_ids, job.params)
+            if job.scored_ids is None
+            else _forced(job.source_ids, job.scored_ids, self.tokenizer)
+            for job in work.jobs
+        ]
 
     def _searched(self, source: Ids, params: SearchParams) -> JobResult:
         words = self.script(source[:-1] if source[-1] == EOS_ID else source, self.tokenizer)

@@ -20,7 +20,7 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
-from service.models.catalogue import Catalogue, OnRoom, ServedModel, UseCount, Work, WorkDone
+from service.models.catalogue import Catalogue, OnRoom, ServedModel, Settled, UseCount, Work
 from service.models.info import TextCodec
 from service.records import ModelInfo
 from service.scheduler.admission import Reservation
@@ -82,8 +82,8 @@ class OneModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         pass
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
-        text = self._tokenizer.decode(work.sources[0][:-1])
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+        text = self._tokenizer.decode(work.jobs[0].source_ids[:-1])
         call.phase = "decode"
         is_refused = any(
             isinstance(error, Overloaded) and error.reason != OUT_OF_MEMORY for error in self.errors.get(text, ())
@@ -99,7 +99,7 @@ class OneModel:
         hypothesis = Hypothesis(ids, 0.0, FinishReason.END_OF_SENTENCE)
         result = JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=1)
         call.job_finished(result)
-        return WorkDone([result], work.params.beam_size)
+        return [result]
 
 
 def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[SchedulerClient, Router]:

@@ -40,8 +40,7 @@ def test_phases_are_the_longest_of_the_texts_and_tokens_their_sum():
     call.phase = "decode"
     hypothesis = Hypothesis(token_ids=(5, 6), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
     for queue_s, decode_s in ((3.0, 7.0), (2.0, 9.0)):
-        times = {"queue_s": queue_s, "encode_s": 0.5, "decode_s": decode_s}
-        call.job_finished(JobResult(job_id=0, hypotheses=(hypothesis,), num_steps=1, forced=None, **times))
+        call.job_finished(JobResult(0, (hypothesis,), queue_s, 0.5, decode_s, num_steps=1))
 
     assert call.has_phases
     assert (call.queue_s, call.encode_s, call.decode_s) == (3.0, 0.5, 9.0)

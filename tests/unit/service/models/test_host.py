@@ -10,9 +10,9 @@ import pytest
 from model.bundle import Bundle, BundleError
 from service.call import Call
 from service.config import LimitsConfig, ModelsConfig, ServerConfig
-from service.engine.wire import SearchParams
+from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import InternalError
-from service.models.catalogue import Work, WorkDone
+from service.models.catalogue import Settled, Work
 from service.models.info import describe
 from service.models.loaded import HostState, ModelHost, run_work
 from service.models.repository import BundleCandidate
@@ -77,14 +77,14 @@ async def test_host_is_drained_when_its_last_call_has_left_and_ends_its_engines_
 
 
 class TestWork:
-    async def done(self, work: Work) -> tuple[ManualPool, Call, WorkDone]:
+    async def done(self, work: Work) -> tuple[ManualPool, Call, list[Settled]]:
         """What was submitted for a call whose jobs all are answered, and what became of it."""
         pool, now, admission = ManualPool(), time.monotonic(), Admission(LimitsConfig())
         call = Call(method="m", started=now, deadline=now + 600.0)
-        with admission.admit(len(work.sources), now=now, deadline=call.deadline, caller=call.caller) as reservation:
-            task = asyncio.create_task(run_work(work, call, reservation, cast("Any", pool), LimitsConfig()))
-            await pool.submitted(len(work.sources))
-            for index in range(len(work.sources)):
+        with admission.admit(len(work.jobs), now=now, deadline=call.deadline, caller=call.caller) as reservation:
+            task = asyncio.create_task(run_work(work, call, reservation, cast("Any", pool)))
+            await pool.submitted(len(work.jobs))
+            for index in range(len(work.jobs)):
                 pool.answer(index, "eins")
             return pool, call, await task
 
@@ -92,20 +92,24 @@ class TestWork:
     async def test_each_job_gets_the_prefix_of_its_text(self, num_texts):
         sources = tuple((5,) * (number + 1) for number in range(num_texts))
 
-        pool, _, done = await self.done(Work(sources, SearchParams(), prefixes=((1,), (), (3, 4))[:num_texts]))
+        prefixes = ((1,), (), (3, 4))[:num_texts]
+        work = Work([Job(source, SearchParams(), prefix) for source, prefix in zip(sources, prefixes, strict=True)])
+
+        pool, _, done = await self.done(work)
 
         assert {job.source_ids: job.prefix_ids for job in pool.jobs} == dict(
             zip(sources, ((1,), (), (3, 4)), strict=False)
         )
         assert {job.scored_ids for job in pool.jobs} == {None}
-        assert (len(done.results), done.beam_size) == (num_texts, 4)
+        assert [one.beam_size for one in done if isinstance(one, JobResult)] == [4] * num_texts
 
     async def test_translation_to_score_is_one_step_of_one_row_and_counts_with_its_tokens(self):
-        work = Work(((5, 6), (5,)), SearchParams(beam_size=4, num_hypotheses=2), scored=((7, 8, 9), ()))
+        params = SearchParams(beam_size=4, num_hypotheses=2)
+        work = Work([Job((5, 6), params, scored_ids=(7, 8, 9)), Job((5,), params, scored_ids=())])
 
         pool, _, done = await self.done(work)
 
         assert [(job.source_ids, job.scored_ids) for job in pool.jobs] == [((5, 6), (7, 8, 9)), ((5,), ())]
         assert {job.params for job in pool.jobs} == {SearchParams(beam_size=1, max_target_tokens=1)}
         assert pool.forecasts == [(5, 1)]
-        assert done.beam_size == 1
+        assert [one.beam_size for one in done if isinstance(one, JobResult)] == [1, 1]

@@ -11,9 +11,9 @@ import pytest
 from model.bundle import Bundle
 from service.call import ANYBODY, Call, Caller
 from service.config import LimitsConfig, ServerConfig
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import InternalError, Overloaded
-from service.models.catalogue import Work, WorkDone
+from service.models.catalogue import Settled, Work
 from service.models.info import describe
 from service.models.loaded import ModelHost
 from service.models.repository import BundleCandidate
@@ -46,7 +46,9 @@ class Cache(TranslationCache):
         return sample_of(self.metrics, f"dragoman_translation_cache_{name}", labels)
 
     def key_of(self, *ids: int, host: int = 0, caller: Caller = ANYBODY, prefix: tuple[int, ...] = ()) -> Key:
-        return self.key(host, caller, PARAMS, ids, prefix)
+        key = self.key(host, caller, Job(ids, PARAMS, prefix))
+        assert key is not None
+        return key
 
 
 class TestEntries:
@@ -68,7 +70,7 @@ class TestEntries:
         assert cache.find(cache.key_of(*TWO)) is None
         assert cache.find(cache.key_of(*ONE, host=1)) is None
         assert cache.find(cache.key_of(*ONE, prefix=(7,))) is None
-        assert cache.find(cache.key(0, Caller(name="a"), other, ONE, ())) is None
+        assert cache.find(cache.key_of(*ONE)._replace(params=other)) is None
 
     def test_callers_with_keys_and_those_that_a_proxy_names_have_their_own(self):
         cache = Cache()
@@ -126,9 +128,10 @@ class TestEntries:
         [SearchParams(beam_size=1, sampling_top_k=5), SearchParams(suppressed=(((5, 0),),))],
     )
     def test_drawn_answers_and_those_with_suppressed_phrases_are_not_kept(self, params):
-        assert not Cache().may_keep(params)
-        assert Cache().may_keep(SearchParams(beam_size=5, num_hypotheses=2, return_alternatives=True))
-        assert not Cache(max_bytes=0).may_keep(SearchParams())
+        kept = SearchParams(beam_size=5, num_hypotheses=2, return_alternatives=True)
+
+        assert Cache().key(0, ANYBODY, Job(ONE, params)) is None
+        assert Cache().key(0, ANYBODY, Job(ONE, kept)) is not None
 
     @pytest.mark.parametrize(("num_ids", "num_hypotheses"), [(5, 1), (40, 1), (20, 4)])
     def test_size_is_about_what_python_allocates(self, num_ids, num_hypotheses):
@@ -138,7 +141,9 @@ class TestEntries:
         for number in range(2_000):
             ids = tuple(range(number, number + num_ids))
             params = SearchParams(length_penalty=1.0 + number)  # as each call that names an option makes its own
-            cache.keep(cache.key(1 << 20, Caller(name="a"), params, ids, ()), result_of(*[num_ids] * num_hypotheses))
+            key = cache.key(1 << 20, Caller(name="a"), Job(ids, params))
+            assert key is not None
+            cache.keep(key, result_of(*[num_ids] * num_hypotheses))
         used = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
 
@@ -164,7 +169,7 @@ class Setup:
         self.num_rooms = 0
         self.call = Call(method="m", started=0.0, deadline=0.0)
 
-    async def run(self, work: Work, *answers: str, caller: Caller = ANYBODY) -> WorkDone:
+    async def run(self, work: Work, *answers: str, caller: Caller = ANYBODY) -> list[Settled]:
         """Run some work, for which the engines are asked for as many sentences as there are answers."""
         begun, now = len(self.pool.jobs), time.monotonic()
         self.call = Call(method="m", caller=caller, started=now, deadline=now + 600.0)
@@ -181,10 +186,14 @@ class Setup:
         self.num_rooms += 1
 
 
-def texts_of(done: WorkDone) -> list[str]:
+def work_of(*sources: tuple[int, ...], **how: Any) -> Work:
+    return Work([Job(source, PARAMS) for source in sources], **how)
+
+
+def texts_of(done: list[Settled]) -> list[str]:
     return [
         "".join(chr(token - 100) for token in result.hypotheses[0].token_ids)
-        for result in done.results
+        for result in done
         if isinstance(result, JobResult)
     ]
 
@@ -195,73 +204,75 @@ class TestWork:
         return Setup(write_echo_bundle(tmp_path / "b"))
 
     async def test_sentence_that_was_translated_before_reaches_no_engine(self, setup):
-        first = await setup.run(Work((ONE,), PARAMS), "eins")
-        again = await setup.run(Work((ONE,), PARAMS))
+        first = await setup.run(work_of(ONE), "eins")
+        again = await setup.run(work_of(ONE))
 
         assert (texts_of(first), texts_of(again)) == (["eins"], ["eins"])
-        assert [result.num_steps for done in (first, again) for result in done.results] == [1, 0]
-        assert (setup.call.target_tokens, setup.call.queue_s, again.beam_size) == (4, 0.0, 4)
+        assert [result.num_steps for done in (first, again) for result in done] == [1, 0]
+        assert (setup.call.target_tokens, setup.call.queue_s, again[0].beam_size) == (4, 0.0, 4)
         assert setup.num_rooms == 2
         assert (setup.cache.count("sentences_total", result="hit"), len(setup.pool.forecasts)) == (1.0, 1)
 
     async def test_only_what_is_missing_is_asked_for_and_each_sentence_once(self, setup):
-        await setup.run(Work((ONE,), PARAMS), "eins")
+        await setup.run(work_of(ONE), "eins")
 
         # The longest sentence goes to the engines first.
-        done = await setup.run(Work((TWO, ONE, (5, 6, 7, 3), TWO), PARAMS), "drei", "zwei")
+        done = await setup.run(work_of(TWO, ONE, (5, 6, 7, 3), TWO), "drei", "zwei")
 
         assert texts_of(done) == ["zwei", "eins", "drei", "zwei"]
-        assert [result.num_steps for result in done.results] == [1, 0, 1, 0]
+        assert [result.num_steps for result in done] == [1, 0, 1, 0]
         assert setup.pool.forecasts[-1] == (2, 4)
         assert setup.call.target_tokens == 16
 
     async def test_all_new_sentences_of_a_call_keep_their_order(self, setup):
-        done = await setup.run(Work((TWO, ONE, (5, 6, 7, 3)), PARAMS, prefixes=((), (9,), ())), "drei", "eins", "zwei")
+        done = await setup.run(
+            Work([Job(TWO, PARAMS), Job(ONE, PARAMS, (9,)), Job((5, 6, 7, 3), PARAMS)]), "drei", "eins", "zwei"
+        )
 
         assert texts_of(done) == ["zwei", "eins", "drei"]
         assert [job.prefix_ids for job in setup.pool.jobs] == [(), (9,), ()]
 
     async def test_full_queue_refuses_nothing_that_is_known(self, tmp_path):
         setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(max_queue_seconds=1.0))
-        await setup.run(Work((ONE,), PARAMS), "eins")
+        await setup.run(work_of(ONE), "eins")
         setup.pool.answer_to_forecast = (10.0, 20.0)
 
-        assert texts_of(await setup.run(Work((ONE,), PARAMS))) == ["eins"]
+        assert texts_of(await setup.run(work_of(ONE))) == ["eins"]
         with pytest.raises(Overloaded):
-            await setup.run(Work((ONE, TWO), PARAMS))
+            await setup.run(work_of(ONE, TWO))
         assert setup.admission.tokens == 0
 
     async def test_call_that_wants_no_cache_and_translations_to_score_reach_an_engine(self, setup):
-        await setup.run(Work((ONE,), PARAMS), "eins")
+        await setup.run(work_of(ONE), "eins")
 
-        assert texts_of(await setup.run(Work((ONE,), PARAMS, may_use_cache=False), "uno")) == ["uno"]
-        await setup.run(Work((ONE,), PARAMS, scored=((4, 5),)), "x")
-        assert texts_of(await setup.run(Work((ONE,), PARAMS))) == ["eins"]
+        assert texts_of(await setup.run(work_of(ONE, may_use_cache=False), "uno")) == ["uno"]
+        await setup.run(Work([Job(ONE, PARAMS, scored_ids=(4, 5))]), "x")
+        assert texts_of(await setup.run(work_of(ONE))) == ["eins"]
 
     async def test_smaller_beam_under_load_is_another_question(self, tmp_path):
         setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(brownout_seconds=1.0))
-        work = Work((ONE,), PARAMS, allow_smaller_beam=True)
+        work = work_of(ONE, allow_smaller_beam=True)
         await setup.run(work, "eins")
         setup.pool.queued_work_s = 1.5
 
         done = await setup.run(work, "kleiner")
 
-        assert (texts_of(done), done.beam_size) == (["kleiner"], 2)
+        assert (texts_of(done), setup.pool.jobs[-1].params.beam_size) == (["kleiner"], 2)
 
     async def test_error_is_not_kept(self, setup):
         now = time.monotonic()
         with setup.admission.admit(1, now=now) as reservation:
             call = Call(method="m", started=now, deadline=now + 600.0)
-            task = asyncio.create_task(setup.host.run(Work((ONE, ONE), PARAMS), call, reservation))
+            task = asyncio.create_task(setup.host.run(work_of(ONE, ONE), call, reservation))
             await setup.pool.submitted(1)
             setup.pool.futures[0].set_exception(InternalError("no numbers"))
             done = await task
 
-        assert [type(result) for result in done.results] == [InternalError, InternalError]
-        assert texts_of(await setup.run(Work((ONE,), PARAMS), "eins")) == ["eins"]
+        assert [type(result) for result in done] == [InternalError, InternalError]
+        assert texts_of(await setup.run(work_of(ONE), "eins")) == ["eins"]
 
     async def test_model_that_goes_takes_its_answers_along(self, setup):
-        await setup.run(Work((ONE,), PARAMS), "eins")
+        await setup.run(work_of(ONE), "eins")
         setup.pool.close = lambda: asyncio.sleep(0)
 
         await setup.host.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from service.call import ANYBODY, Call, Caller
-from service.engine.wire import JobResult, Report, SchedulerConfig, StepStats
+from service.engine.wire import Job, JobResult, Report, SchedulerConfig, StepStats
 from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.processes.process import StartError
 from service.records import Priority
@@ -62,7 +62,7 @@ class TestHandOut:
         async with hand_stepped(SPEC, CONFIG) as (pool, engines):
             engines[0].report(Report((), StepStats(max_rows=4)))
             for _ in range(9):
-                pool.submit(NORMAL, PARAMS)
+                pool.submit(Job(NORMAL, PARAMS))
             await settle()
 
             assert pool.running_jobs == 3  # 4 rows of 2, and one to look ahead
@@ -74,17 +74,17 @@ class TestHandOut:
         async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (pool, engines):
             engines[0].die(is_delayed=False)
             for _ in range(4):
-                pool.submit(NORMAL, PARAMS)
+                pool.submit(Job(NORMAL, PARAMS))
             await settle()
 
             assert [len(engine.started_ids) for engine in engines] == [0, 2, 2]
 
     async def test_callers_take_turns_and_interactive_work_goes_first(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
-            pool.submit(NORMAL, PARAMS, call_within(60.0, A, Priority.BATCH))  # 0
+            pool.submit(Job(NORMAL, PARAMS), call_within(60.0, A, Priority.BATCH))  # 0
             for caller in (A, A, B, B):  # 1 to 4
-                pool.submit(NORMAL, PARAMS, call_within(60.0, caller))
-            last = pool.submit(NORMAL, PARAMS, call_within(60.0, B, Priority.BATCH))
+                pool.submit(Job(NORMAL, PARAMS), call_within(60.0, caller))
+            last = pool.submit(Job(NORMAL, PARAMS), call_within(60.0, B, Priority.BATCH))
             await work(engines, last)
 
             assert engines[0].started_ids == [1, 3, 2, 4, 0, 5]
@@ -94,7 +94,7 @@ class TestEstimates:
     async def test_work_is_forecast_once_engines_have_reported_some(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
             assert pool.forecast([10], PARAMS) == (0.0, 0.0)
-            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(40)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(40)]
             await work(engines, *jobs[:8])
 
             assert pool.queued_work_s > 0.0
@@ -105,16 +105,16 @@ class TestEstimates:
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
             for number in range(5):
-                pool.submit(NORMAL, PARAMS)
+                pool.submit(Job(NORMAL, PARAMS))
                 await settle()
                 slowly = JobResult(
                     job_id=number, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=3_000.0, num_steps=3
                 )
                 engines[0].report(Report((slowly,)))
 
-            tried = pool.submit(NORMAL, PARAMS, call_within(600.0))
+            tried = pool.submit(Job(NORMAL, PARAMS), call_within(600.0))
             await settle()
-            late = pool.submit(NORMAL, PARAMS, call_within(600.0))
+            late = pool.submit(Job(NORMAL, PARAMS), call_within(600.0))
             await settle()
 
             assert not tried.done()
@@ -130,7 +130,7 @@ class TestDrops:
     async def test_deadline_in_the_past_fails_at_once(self):
         async with hand_stepped(SPEC, CONFIG) as (pool, _):
             with pytest.raises(DeadlineExceeded):
-                await pool.submit(NORMAL, PARAMS, call_within(-1.0))
+                await pool.submit(Job(NORMAL, PARAMS), call_within(-1.0))
 
     @pytest.mark.promise("B3")
     @pytest.mark.parametrize(("num_blockers", "where", "words"), [(5, "queue", "queued"), (0, "decode", "decoding")])
@@ -138,8 +138,8 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, _):
             for _ in range(num_blockers):
-                pool.submit(NORMAL, PARAMS)
-            late = pool.submit(NORMAL, PARAMS, call_within(0.5))
+                pool.submit(Job(NORMAL, PARAMS))
+            late = pool.submit(Job(NORMAL, PARAMS), call_within(0.5))
 
             with pytest.raises(DeadlineExceeded, match=words):
                 await late
@@ -148,7 +148,7 @@ class TestDrops:
 
     async def test_answered_job_is_not_kept_until_its_deadline(self):
         async with hand_stepped(SPEC, CONFIG) as (pool, engines):
-            job = pool.submit(NORMAL, PARAMS, call_within(3_600.0))
+            job = pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             await work(engines, job)
             await settle()
             kept = weakref.ref(job)
@@ -160,13 +160,13 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
             for _ in range(5):
-                pool.submit(NORMAL, PARAMS)
-            waiting = pool.submit(NORMAL, PARAMS)
+                pool.submit(Job(NORMAL, PARAMS))
+            waiting = pool.submit(Job(NORMAL, PARAMS))
             await settle()
 
             waiting.cancel()
             await settle()
-            last = pool.submit(NORMAL, PARAMS)
+            last = pool.submit(Job(NORMAL, PARAMS))
             await work(engines, last)
 
             assert counts.dropped == [("queue", "cancelled")]
@@ -175,7 +175,7 @@ class TestDrops:
     async def test_job_cancelled_as_its_turn_comes_never_reaches_the_engine(self):
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(3)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(3)]
             for job in jobs[:2]:
                 job.cancel()
             await work(engines, jobs[2])
@@ -187,7 +187,7 @@ class TestDrops:
     async def test_job_cancelled_while_decoding_frees_its_rows(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(NORMAL, LONG) for _ in range(5)]
+            jobs = [pool.submit(Job(NORMAL, LONG)) for _ in range(5)]
             await settle()
             engines[0].step()
             assert pool.live_rows == 8
@@ -205,7 +205,7 @@ class TestDrops:
     async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(self, late_in_s, reason):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, _):
-            pool.submit(NORMAL, PARAMS, call_within(late_in_s)).cancel()
+            pool.submit(Job(NORMAL, PARAMS), call_within(late_in_s)).cancel()
             await settle()
 
             assert [why for _, why in counts.dropped] == [reason]
@@ -215,7 +215,7 @@ class TestLosses:
     async def test_lost_engine_fails_its_jobs_and_its_replacement_serves_the_queue(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(7)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(7)]
             await settle()
             engines[0].step()
             engines[0].die(is_delayed=False)
@@ -233,7 +233,7 @@ class TestLosses:
 
     async def test_nobody_waits_while_all_replacements_pause(self):
         async with hand_stepped(SPEC, TWO) as (pool, engines):
-            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(12)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(12)]
             await settle()
             engines[0].die(is_delayed=True)
             await settle()
@@ -241,7 +241,7 @@ class TestLosses:
 
             engines[1].die(is_delayed=True)
             await settle()
-            for job in (jobs[-1], pool.submit(NORMAL, PARAMS)):
+            for job in (jobs[-1], pool.submit(Job(NORMAL, PARAMS))):
                 with pytest.raises(Unavailable, match=r"no engine process is running; the next start.*0\.5 s away"):
                     await job
             assert [engine.state for engine in pool.snapshots(time.monotonic())] == ["waiting"] * 2
@@ -249,14 +249,14 @@ class TestLosses:
 
             engines[0].retry_in_s = None  # the attempt has begun
             with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
-                await pool.submit(NORMAL, PARAMS)
+                await pool.submit(Job(NORMAL, PARAMS))
             engines[0].come_back()
-            await work(engines, answered := pool.submit(NORMAL, PARAMS))
+            await work(engines, answered := pool.submit(Job(NORMAL, PARAMS)))
             assert answered.result().hypotheses == expected(NORMAL).hypotheses
 
     async def test_closed_pool_refuses_and_fails_what_is_not_done(self):
         async with hand_stepped(SPEC, CONFIG) as (pool, _):
-            jobs = [pool.submit(NORMAL, PARAMS) for _ in range(7)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(7)]
             await settle()
 
             await pool.close()
@@ -264,7 +264,7 @@ class TestLosses:
             results = await asyncio.gather(*jobs, return_exceptions=True)
             assert [type(result) for result in results] == [Unavailable] * 7
             with pytest.raises(Unavailable, match="stopping"):
-                await pool.submit(NORMAL, PARAMS)
+                await pool.submit(Job(NORMAL, PARAMS))
             assert (pool.is_ready, pool.missing_engines) == (False, 0)
 
 
@@ -274,7 +274,7 @@ class TestObservation:
         async with hand_stepped(SPEC, CONFIG) as (pool, engines):
             for call in calls:
                 call.phase = "queue"
-                pool.submit(NORMAL, PARAMS, call)
+                pool.submit(Job(NORMAL, PARAMS), call)
             await settle()
             engines[0].step()
             (engine,) = pool.snapshots(time.monotonic())

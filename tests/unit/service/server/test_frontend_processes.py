@@ -12,9 +12,9 @@ import pytest
 
 from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
-from service.engine.wire import FRAME_HEADER_BYTES, SearchParams, from_payload, to_frame
+from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, from_payload, to_frame
 from service.errors import Overloaded, Unavailable
-from service.models.catalogue import OnRoom, ServedModel, UseCount, Work, WorkDone
+from service.models.catalogue import OnRoom, ServedModel, Settled, UseCount, Work
 from service.models.loaded import ModelHost
 from service.processes.rpc import Peer
 from service.scheduler.admission import Reservation
@@ -32,7 +32,7 @@ from tests.fakes.model_info import model_info
 __all__ = ["log"]
 
 LIMITS = LimitsConfig(max_concurrent_requests=4, max_streams=1)
-WORK = Work(((5, 6, 2),), SearchParams())
+WORK = Work((Job((5, 6, 2), SearchParams()),))
 
 
 class GatedHost:
@@ -47,7 +47,7 @@ class GatedHost:
         self.running = 0
         self.refusal: Overloaded | None = None
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> WorkDone:
+    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
         if self.refusal is not None:
             raise self.refusal
         self.running += 1
@@ -55,7 +55,7 @@ class GatedHost:
             await self.gate.wait()
         finally:
             self.running -= 1
-        return WorkDone([], work.params.beam_size)
+        return []
 
 
 class FrontendThere(Frontend):
@@ -103,7 +103,7 @@ class Joined:
     async def offer(self, *hosts: GatedHost) -> None:
         await self.process.offer(cast("list[ModelHost]", hosts))
 
-    def start(self, call: Call) -> "asyncio.Task[WorkDone]":
+    def start(self, call: Call) -> "asyncio.Task[list[Settled]]":
         """A call's work for the model that the frontend finds."""
         reservation = self.frontend.scheduler.admission.admit(1, now=time.monotonic())
         return asyncio.create_task(self.model.run(WORK, call, reservation))

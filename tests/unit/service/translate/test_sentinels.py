@@ -6,11 +6,12 @@ from typing import Self
 
 import pytest
 
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
+from service.models.catalogue import Settled
 from service.models.info import TextCodec
 from service.records import Translation
 from service.translate.raw import Settings
-from service.translate.search import Reply, Searches, Task
+from service.translate.search import Searches
 from service.translate.texts import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
@@ -41,14 +42,14 @@ def translated(text: str, model: Callable[[str], str]) -> tuple[Translation, lis
     codec = TextCodec(SentinelTokenizer(), max_characters=5_000, max_source_tokens=1_000)
     seen: list[str] = []
 
-    async def run(tasks: Sequence[Task]) -> list[Reply]:
-        replies = []
-        for task in tasks:
-            seen.append(CharacterTokenizer().decode(task.source_ids[:-1]))
+    async def run(jobs: Sequence[Job]) -> list[Settled]:
+        results = list[Settled]()
+        for job in jobs:
+            seen.append(CharacterTokenizer().decode(job.source_ids[:-1]))
             ids = tuple(CharacterTokenizer().encode(model(seen[-1]))[:-1])
             hypothesis = Hypothesis(ids, -0.5, FinishReason.END_OF_SENTENCE)
-            replies.append(Reply(JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=2), 4))
-        return replies
+            results.append(JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=2))
+        return results
 
     settings = Settings(
         codec, SearchParams(), Searches(run), source_language="en", target_language="de", max_tokens=1_000

@@ -5,25 +5,26 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import Overloaded
-from service.translate.search import Reply, Searches, Task
+from service.models.catalogue import Settled
+from service.translate.search import Searches
 
 
 class Engine:
-    """Answers each task with its own source, and remembers the runs."""
+    """Answers each job with its own source, and remembers the runs."""
 
     def __init__(self) -> None:
-        self.runs: list[list[int]] = []  # the first token of each task
+        self.runs: list[list[int]] = []  # the first token of each job
 
-    async def run(self, tasks: Sequence[Task]) -> list[Reply]:
-        self.runs.append([task.source_ids[0] for task in tasks])
+    async def run(self, jobs: Sequence[Job]) -> list[Settled]:
+        self.runs.append([job.source_ids[0] for job in jobs])
         await asyncio.sleep(0)
-        return [Reply(result_of(task), 1) for task in tasks]
+        return [result_of(job) for job in jobs]
 
 
-def result_of(task: Task) -> JobResult:
-    hypothesis = Hypothesis(task.source_ids, 0.0, FinishReason.END_OF_SENTENCE)
+def result_of(job: Job) -> JobResult:
+    hypothesis = Hypothesis(job.source_ids, 0.0, FinishReason.END_OF_SENTENCE)
     return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=1)
 
 
@@ -31,9 +32,9 @@ async def asking(searches: Searches, *numbers: int) -> list[int]:
     """Ask once for each number, one after the other."""
     found = []
     for number in numbers:
-        (reply,) = await searches.search([Task((number,), SearchParams())])
-        assert isinstance(reply.result, JobResult)
-        found.append(reply.result.hypotheses[0].token_ids[0])
+        (result,) = await searches.search([Job((number,), SearchParams())])
+        assert isinstance(result, JobResult)
+        found.append(result.hypotheses[0].token_ids[0])
     return found
 
 
@@ -73,7 +74,7 @@ async def test_error_of_a_run_reaches_all_who_wait_for_it_and_nothing_runs_on():
     assert len(asyncio.all_tasks()) == 1
 
 
-async def refuse(tasks: Sequence[Task]) -> list[Reply]:
+async def refuse(jobs: Sequence[Job]) -> list[Settled]:
     raise Overloaded("no room", reason="queue_full", retry_after_s=1.0)
 
 
@@ -96,7 +97,7 @@ async def test_error_of_one_work_ends_its_siblings_and_leaves_the_others_at_work
 async def test_whoever_goes_away_takes_the_runs_along():
     started, ended = asyncio.Event(), asyncio.Event()
 
-    async def run(tasks: Sequence[Task]) -> list[Reply]:
+    async def run(jobs: Sequence[Job]) -> list[Settled]:
         started.set()
         try:
             await asyncio.Event().wait()

@@ -112,8 +112,8 @@ class TestResult:
         result = await task
 
         assert [job.source_ids for job in setup.pool.jobs] == [(197, 198, 199, 3), (197, 198, 3), (199, 3)]
+        assert setup.pool.calls == [setup.call] * 3
         for job in setup.pool.jobs:
-            assert job.call is setup.call
             assert (job.params.beam_size, job.params.num_hypotheses) == (3, 2)
         assert setup.call.priority is Priority.BATCH
         assert [translation.text for translation in result.translations] == ["eins", "drei", "zwei"]

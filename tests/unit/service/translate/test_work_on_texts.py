@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Forced, Hypothesis, Job, JobResult, SearchParams
 from service.errors import InternalError, TooLong
+from service.models.catalogue import Settled
 from service.models.info import TextCodec
 from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
 from service.text.glossary import Glossary
 from service.translate.raw import Settings
-from service.translate.search import Reply, Searches, Task
+from service.translate.search import Searches
 from service.translate.texts import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
@@ -24,8 +25,8 @@ Model = Callable[[str], str]
 def translated(text: str, model: Model = str.upper, **settings: Any) -> Translation:
     tokens = TextCodec(CharacterTokenizer(), max_characters=5_000, max_source_tokens=1_000)
 
-    async def run(tasks: Sequence[Task]) -> list[Reply]:
-        return [answer(task, model) for task in tasks]
+    async def run(jobs: Sequence[Job]) -> list[Settled]:
+        return [answer(job, model) for job in jobs]
 
     asked = {
         "max_tokens": 1_000,
@@ -37,15 +38,15 @@ def translated(text: str, model: Model = str.upper, **settings: Any) -> Translat
     return asyncio.run(translate_text(text, 0, Settings(codec=tokens, searches=Searches(run), **asked)))
 
 
-def answer(task: Task, model: Model) -> Reply:
-    if task.scored_ids is not None:
-        return Reply(scored(task.scored_ids, len(task.source_ids)), 1)
-    target = model(CharacterTokenizer().decode(task.source_ids[:-1]))
+def answer(job: Job, model: Model) -> Settled:
+    if job.scored_ids is not None:
+        return scored(job.scored_ids, len(job.source_ids))
+    target = model(CharacterTokenizer().decode(job.source_ids[:-1]))
     if target == "BROKEN":
-        return Reply(InternalError("no numbers"), 4)
+        return InternalError("no numbers")
     ids = tuple(CharacterTokenizer().encode(target)[:-1])
     hypothesis = Hypothesis(ids, -0.5, FinishReason.END_OF_SENTENCE)
-    return Reply(JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=2), 4)
+    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=2, beam_size=4, row_steps=8)
 
 
 def scored(target: tuple[int, ...], num_source: int) -> JobResult:
