@@ -76,6 +76,9 @@ class Span(NamedTuple):
     end: int
 
 
+NOWHERE = Span(0, 0)
+
+
 class Link(NamedTuple):
     """A word of the source and one of the translation that belong together."""
 
@@ -221,11 +224,18 @@ class TranslatedSegment:
     """One piece of a text that was translated by itself."""
 
     source: Span  # in the text of the request
-    target: Span  # in the text of the best hypothesis
-    hypotheses: tuple[TranslatedText, ...]  # best first
+    target: Span = NOWHERE  # in the text of the best hypothesis, once that is put together
+    hypotheses: tuple[TranslatedText, ...] = ()  # best first
     warnings: tuple[TextWarning, ...] = ()
     quality: float | None = None  # estimate from 0 to 1; None: not computed
-    links: tuple[Link, ...] = ()
+    links: tuple[Link, ...] = ()  # from the text of the request to that of the best hypothesis
+
+    # Summed up in its text's translation, and not sent.
+    terms: tuple[TermUse, ...] = field(default=(), compare=False)
+    source_tokens: int = field(default=0, compare=False)
+    row_steps: int = field(default=0, compare=False)
+    retries: int = field(default=0, compare=False)
+    error: DragomanError | None = field(default=None, compare=False)  # then there is no hypothesis
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,7 +15,6 @@ import re
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.alignment import Anchor, Move, moved, mover
@@ -86,14 +85,6 @@ _DASHES, _DASH = re.compile(r"(?<=\s)--(?=\s)"), re.compile(r"(?<=\s)–(?=\s)")
 _LONGEST = 60  # characters of a run with what closes behind it
 
 
-class AsInSource(NamedTuple):
-    """A translation with the punctuation of its source."""
-
-    text: str
-    source: Move | None  # from the eased source to the source; None: its places are the same
-    target: Move | None  # from the translation as the model gave it
-
-
 def eased(text: str, spans: Sequence[Span] = (), *, has_tags: bool = False) -> str:
     """Return a text as models read it best: without the points that end it, with one mark for a run, – for --.
 
@@ -107,7 +98,7 @@ def eased(text: str, spans: Sequence[Span] = (), *, has_tags: bool = False) -> s
 
 def as_in_source(
     source: str, target: str, spans: Sequence[Span] = (), *, has_tags: bool = False, kept: Sequence[str] = ()
-) -> AsInSource:
+) -> tuple[str, Move | None, Move | None]:
     """Return the translation of an eased text with the run at its end and the dashes of its source.
 
     Args:
@@ -116,6 +107,10 @@ def as_in_source(
         spans: as for `eased`.
         has_tags: as well.
         kept: parts that the translation has to have as it has them.
+
+    Returns:
+        The translation; the moves from the eased source to the source, and from the translation as the model gave it to
+        this one.  None: its places are the same.
     """
     if run := _run(source, spans):
         end = _END.search(target, max(0, len(target) - _LONGEST))
@@ -126,10 +121,10 @@ def as_in_source(
         if words.strip() and (closing or not run[2]) and all(changed.count(one) == target.count(one) for one in kept):
             target = changed
     if not _has_dashes(source) or spans or has_tags:
-        return AsInSource(target, None, None)
+        return target, None, None
     written = [Anchor(Span(at - n, at - n + 1), Span(at, at + 2)) for n, at in enumerate(_starts(_DASHES, source))]
     given = [Anchor(Span(at, at + 1), Span(at + n, at + n + 2)) for n, at in enumerate(_starts(_DASH, target))]
-    return AsInSource(_DASH.sub("--", target), mover(written), mover(given))
+    return _DASH.sub("--", target), mover(written), mover(given)
 
 
 def _has_dashes(text: str) -> bool:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from service.engine.wire import Job, SearchParams
 from service.errors import InternalError
 from service.models.info import untranslated
-from service.records import Link, Span, TermUse, TextWarning, TranslatedText, WarningKind
+from service.records import Link, Span, TermUse, TextWarning, TranslatedSegment, TranslatedText, WarningKind
 from service.text.alignment import moved, mover_to_written
 from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
@@ -30,25 +30,6 @@ from service.text.sentences import rewrap
 from service.translate.raw import RawTranslation, Settings, piecewise, translate_raw
 
 
-@dataclass(slots=True, kw_only=True)
-class SegmentResult:
-    """What became of a segment."""
-
-    hypotheses: tuple[TranslatedText, ...] = ()  # as they stand in the text, best first
-    warnings: tuple[TextWarning, ...] = ()
-    quality: float | None = None
-    links: tuple[Link, ...] = ()  # source: in the text of the request; target: in the best hypothesis
-    terms: tuple[TermUse, ...] = ()
-    source_tokens: int = 0
-    row_steps: int = 0
-    retries: int = 0
-    error: InternalError | None = None  # then there is no hypothesis
-
-    def place(self, link: Link, begin: int) -> Link:
-        """Return a link of this segment whose best hypothesis begins at `begin` of the text's."""
-        return Link(link.source, Span(begin + link.target.begin, begin + link.target.end))
-
-
 class _Restored(NamedTuple):
     """A raw translation whose hypotheses have everything of the segment but its tags."""
 
@@ -61,31 +42,27 @@ class _Restored(NamedTuple):
     coverage: float | None
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it says nothing."""
-        return any(kind is WarningKind.EMPTY for kind, _ in self.issues)
-
-    @property
     def attempt(self) -> Attempt:
         """What decides whether it is better than another one."""
         return Attempt(self.issues, self.hypotheses[0].score, self.coverage)
 
 
-async def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> SegmentResult:
+async def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> TranslatedSegment:
     """Return what the model makes of a text as it is; raises InvalidInput if that has more tokens than fit."""
-    codec = settings.codec
+    codec, whole = settings.codec, Span(0, len(text))
     ids = tuple(codec.encode(text, index))
     if not ids:
-        return SegmentResult(hypotheses=(untranslated(text),))
+        return TranslatedSegment(source=whole, hypotheses=(untranslated(text),))
     prefix_ids = codec.prefix_ids(prefix, index, settings.params)
     (result,) = await settings.searches.search([Job(ids, settings.params, prefix_ids)])
     if isinstance(result, InternalError):
-        return SegmentResult(source_tokens=len(ids), error=result)
+        return TranslatedSegment(source=whole, source_tokens=len(ids), error=result)
     hypotheses = codec.decode(result.hypotheses)
     empty = [is_empty(text, hypothesis.text) for hypothesis in hypotheses]
-    return SegmentResult(
+    return TranslatedSegment(
+        source=whole,
         hypotheses=tuple([replace(one, text=text) if no else one for one, no in zip(hypotheses, empty, strict=True)]),
-        warnings=(TextWarning(*EMPTY, Span(0, len(text))),) if empty[0] else (),
+        warnings=(TextWarning(*EMPTY, whole),) if empty[0] else (),
         source_tokens=len(ids),
         row_steps=result.row_steps,
     )
@@ -93,7 +70,7 @@ async def translate_whole(text: str, index: int, settings: Settings, prefix: str
 
 async def translate_segment(
     segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
-) -> SegmentResult:
+) -> TranslatedSegment:
     """Return the translation of a segment; raises InvalidInput if its text cannot be put into tokens.
 
     Args:
@@ -107,14 +84,16 @@ async def translate_segment(
     if uses:
         spans = tuple(sorted([*spans, *kept(uses)]))
     if not has_language(segment.text, spans):
-        return SegmentResult(hypotheses=(untranslated(segment.source),), warnings=_of_branches(segment))
-    inner: list[SegmentResult] = []
+        return TranslatedSegment(
+            source=segment.span, hypotheses=(untranslated(segment.source),), warnings=_of_branches(segment)
+        )
+    inner: list[TranslatedSegment] = []
     if segment.tags and any(tag.parts for tag in segment.tags):
         segment, inner = await _with_translated_tags(segment, index, settings, escape)
     tries = _Tries(segment, _eased(segment, spans, settings), spans, uses, index, settings)
     best = await tries.first(spans)
     if tries.error is not None:
-        outcome = SegmentResult(error=tries.error)
+        outcome = TranslatedSegment(source=segment.span, error=tries.error)
     elif best is None:
         outcome = _untouched(segment, uses)
     else:
@@ -150,10 +129,11 @@ def _of_branches(segment: Segment) -> tuple[TextWarning, ...]:
     return (TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),)
 
 
-def _untouched(segment: Segment, uses: Sequence[TermUse]) -> SegmentResult:
+def _untouched(segment: Segment, uses: Sequence[TermUse]) -> TranslatedSegment:
     """Return the outcome of a segment that no strategy could keep the spans of."""
     message = "what has to come back as it is would have been lost"
-    return SegmentResult(
+    return TranslatedSegment(
+        source=segment.span,
         hypotheses=(untranslated(segment.source),),
         warnings=(TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),),
         terms=tuple([use._replace(span=segment.origin(use.span)) for use in uses]),
@@ -200,7 +180,7 @@ class _Tries:
             if forms and strategy.pieces and has_language(self.segment.text, spans):
                 break
             best = await self._try(strategy, self.settings.params)
-            if self.error is not None or (best is not None and not (best.is_empty and spans)):
+            if self.error is not None or (best is not None and not (EMPTY in best.issues and spans)):
                 return best
             nothing = nothing or best
         return nothing
@@ -301,7 +281,7 @@ async def _restore(found: RawTranslation, strategy: Strategy, tries: _Tries, set
 
 def _outcome(
     best: _Restored, segment: Segment, kept: Sequence[str], settings: Settings, escape: Callable[[str], str]
-) -> SegmentResult:
+) -> TranslatedSegment:
     """Return the hypotheses with their tags, as they stand in the text; where one says nothing, the source does."""
     written = []
     for hypothesis, links in zip(best.hypotheses, best.links, strict=True):
@@ -319,7 +299,8 @@ def _outcome(
     noticed = [*best.raw.issues, *best.issues]
     if best.uses and not all(use.is_honoured for use in best.uses):
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
-    return SegmentResult(
+    return TranslatedSegment(
+        source=segment.span,
         hypotheses=tuple(written),
         warnings=(*(TextWarning(kind, message, segment.span) for kind, message in noticed), *_of_branches(segment)),
         quality=_quality(best, segment, settings),
@@ -338,7 +319,7 @@ def _with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:
 
 
 def _written_links(best: _Restored, segment: Segment, written: str, escape: Callable[[str], str]) -> tuple[Link, ...]:
-    """Return the links of the best hypothesis, from the text of the request to what is written."""
+    """Return the links of the best hypothesis, from the text of the request to what is written for the segment."""
     move = mover_to_written(best.hypotheses[0].text, written, [tag.source for tag in segment.tags], escape)
     return tuple([Link(segment.origin(link.source), move(link.target)) for link in best.links[0]])
 
@@ -358,7 +339,7 @@ def _is_wrapped(segment: Segment) -> bool:
 
 async def _with_translated_tags(
     segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
-) -> tuple[Segment, list[SegmentResult]]:
+) -> tuple[Segment, list[TranslatedSegment]]:
     """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
     parts = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
     alphabet = settings.codec.alphabet

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from service.errors import InvalidInput
 from service.models.info import untranslated
-from service.records import Segmentation, Span, TextFormat, TranslatedSegment, TranslatedText, Translation
+from service.records import Link, Segmentation, Span, TextFormat, TranslatedSegment, Translation
 from service.text.document import Document, Part, Segment, borders, joined
 from service.text.document import split as split_at
 from service.text.markup import parse
@@ -17,7 +17,7 @@ from service.text.readable import readable
 from service.text.restore import strip_outer
 from service.text.sentences import cuts, split
 from service.translate.raw import Settings, join_hypotheses
-from service.translate.segment import SegmentResult, has_language, translate_segment, translate_whole
+from service.translate.segment import has_language, translate_segment, translate_whole
 
 
 async def translate_text(text: str, index: int, settings: Settings, prefix: str = "") -> Translation:
@@ -43,10 +43,10 @@ async def translate_text(text: str, index: int, settings: Settings, prefix: str 
                 for part in document.parts
                 if isinstance(part, Segment)
             ]
-        outcomes = await settings.searches.together(works)
+        segments = await settings.searches.together(works)
     except InvalidInput as error:
         return Translation(error=error)
-    return assemble(document.parts, outcomes)
+    return assemble(document.parts, segments)
 
 
 def take_apart(text: str, settings: Settings) -> Document:
@@ -99,44 +99,34 @@ def _in_tags(segment: Segment) -> Iterator[Part]:
     yield segment.source[place - segment.begin :]
 
 
-def assemble(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> Translation:
-    """Return the translation of a text from its parts and the outcomes of its segments, in order."""
+def assemble(parts: Sequence[Part], segments: Sequence[TranslatedSegment]) -> Translation:
+    """Return the translation of a text from its parts and its translated segments, which get their places, in order."""
     whole = Translation()
-    for outcome in outcomes:
-        whole.source_tokens += outcome.source_tokens
-        whole.row_steps += outcome.row_steps
-        whole.retries += outcome.retries
-        whole.error = whole.error or outcome.error
-    if whole.error is None:
-        whole.hypotheses, whole.segments = _joined(parts, outcomes), _placed(parts, outcomes)
-        whole.terms = tuple([use for outcome in outcomes for use in outcome.terms])
-    return whole
-
-
-def _joined(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> tuple[TranslatedText, ...]:
-    if len(parts) == len(outcomes) == 1:
-        return outcomes[0].hypotheses
-    hypotheses = iter([outcome.hypotheses for outcome in outcomes])
-    return join_hypotheses([part if isinstance(part, str) else next(hypotheses) for part in parts])
-
-
-def _placed(parts: Sequence[Part], outcomes: Sequence[SegmentResult]) -> tuple[TranslatedSegment, ...]:
-    """Return the segments with their places in the source and in the best hypothesis."""
-    placed, place, remaining = list[TranslatedSegment](), 0, iter(outcomes)
+    for segment in segments:
+        whole.source_tokens += segment.source_tokens
+        whole.row_steps += segment.row_steps
+        whole.retries += segment.retries
+        whole.error = whole.error or segment.error
+    if whole.error is not None:
+        return whole
+    place, remaining = 0, iter(segments)
     for part in parts:
         if isinstance(part, str):
             place += len(part)
             continue
-        outcome = next(remaining)
-        begin, place = place, place + len(outcome.hypotheses[0].text)
-        placed.append(
-            TranslatedSegment(
-                source=part.span,
-                target=Span(begin, place),
-                hypotheses=outcome.hypotheses,
-                warnings=outcome.warnings,
-                quality=outcome.quality,
-                links=tuple([outcome.place(link, begin) for link in outcome.links]),
+        segment = next(remaining)
+        begin, place = place, place + len(segment.hypotheses[0].text)
+        segment.target = Span(begin, place)
+        if segment.links and begin:
+            segment.links = tuple(
+                [Link(source, Span(begin + target.begin, begin + target.end)) for source, target in segment.links]
             )
-        )
-    return tuple(placed)
+    remaining = iter(segments)
+    whole.segments = tuple(segments)
+    whole.terms = tuple([use for segment in segments for use in segment.terms])
+    whole.hypotheses = (
+        segments[0].hypotheses
+        if len(parts) == len(segments) == 1
+        else join_hypotheses([part if isinstance(part, str) else next(remaining).hypotheses for part in parts])
+    )
+    return whole
