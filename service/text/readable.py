@@ -82,6 +82,7 @@ _CLOSING = "\"'”’“‘»«)\\]"
 _RUN = re.compile(rf"([!?.…]{{2,}}+|…|-{{2,}}+)([{_CLOSING}]*+)\Z")
 _END = re.compile(rf"[\s!?.…。！？-]++([{_CLOSING}]*+)\Z")
 _DASHES, _DASH = re.compile(r"(?<=\s)--(?=\s)"), re.compile(r"(?<=\s)–(?=\s)")
+_MARK, _NUMBER_MARK = re.compile(r"[,;:.!?](?=\s)"), re.compile(r"\d{1,20}+[,;:](?=\s)")
 _LONGEST = 60  # characters of a run with what closes behind it
 
 
@@ -99,7 +100,7 @@ def eased(text: str, spans: Sequence[Span] = (), *, has_tags: bool = False) -> s
 def as_in_source(
     source: str, target: str, spans: Sequence[Span] = (), *, has_tags: bool = False, kept: Sequence[str] = ()
 ) -> tuple[str, Move | None, Move | None]:
-    """Return the translation of an eased text with the run at its end and the dashes of its source.
+    """Return the translation of an eased text with the run at its end, dashes and spaces behind marks of its source.
 
     Args:
         source: the text before it was eased.
@@ -120,11 +121,23 @@ def as_in_source(
         changed = f"{words}{space}{run[1]}{closing}"
         if words.strip() and (closing or not run[2]) and all(changed.count(one) == target.count(one) for one in kept):
             target = changed
-    if not _has_dashes(source) or spans or has_tags:
-        return target, None, None
+    if spans or has_tags or not _has_dashes(source):
+        return _apart(source, target, spans)
     written = [Anchor(Span(at - n, at - n + 1), Span(at, at + 2)) for n, at in enumerate(_starts(_DASHES, source))]
     given = [Anchor(Span(at, at + 1), Span(at + n, at + n + 2)) for n, at in enumerate(_starts(_DASH, target))]
     return _DASH.sub("--", target), mover(written), mover(given)
+
+
+def _apart(source: str, target: str, spans: Sequence[Span]) -> tuple[str, None, Move | None]:
+    """Return a translation whose words stand apart from the mark behind a span or a number, where the source's do."""
+    marked = {source[span.begin : mark.end()] for span in spans if (mark := _MARK.match(source, span.end))}
+    marked.update(_NUMBER_MARK.findall(source))
+    if not marked:
+        return target, None, None
+    glued = re.compile(f"(?:{'|'.join(map(re.escape, marked))})(?=[^\\W\\d_])")
+    ends = [match.end() for match in glued.finditer(target)]
+    anchors = [Anchor(Span(end - 1, end), Span(end - 1 + number, end + 1 + number)) for number, end in enumerate(ends)]
+    return glued.sub(r"\g<0> ", target), None, mover(anchors) if anchors else None
 
 
 def _has_dashes(text: str) -> bool:

@@ -1,7 +1,9 @@
 """Sentences of a text: what is translated by itself, and the layout between.
 
 Lines end sentences, but for lines of running prose that were wrapped: their line breaks become tags of the segment.
-So do columns: what tabs, three or more blanks, or bars part.  Knows no model; `boundaries.py` says where sentences end.
+So do columns: what tabs, three or more blanks, bars, bullets and arrows part.  So do labels with a stroke, a point or
+an angle bracket between them ("Yes / No", "Home > News"): models take them for a sentence, and lose words.  Knows no
+model; `boundaries.py` says where sentences end.
 """
 
 import re
@@ -23,8 +25,11 @@ _ONE_SENTENCE = re.compile(rf"[^\W\d_](?![).])[^{_ENDS}{_BREAKS}\t|\\\u00a0]*[{_
 _WIDE_GAPS = "   ", "\u00a0\u00a0\u00a0"  # as between columns
 _ESCAPED_BREAKS = re.compile(r"(?:\\[nrt])+")  # in strings of programs: a backslash and a letter
 _GAPS = re.compile(  # what may part columns; brackets are passed over
-    r"\([^()]{0,100}+\)|\[[^\[\]]{0,100}+\]|\{[^{}]{0,100}+\}|(?P<gap>[ \u00a0\t|]++)"
+    r"\([^()]{0,100}+\)|\[[^\[\]]{0,100}+\]|\{[^{}]{0,100}+\}|"
+    r"(?P<gap>[ \u00a0\t|]++(?:(?:[•‣▪→]|(?P<weak>[/>·]))[ \u00a0]++)?)"
 )
+_MARKED = re.compile(r"[ \u00a0][•‣▪→/>·][ \u00a0]")
+_LABEL = re.compile(r"[^\W\d_][\w'’-]*+(?: [\w'’&-]++){0,2}")
 _BREAK = re.compile(rf"[{_BREAKS}]")
 _LINE = re.compile(rf"[^{_BREAKS}]*(?:\r\n|[{_BREAKS}]|$)")
 _MONTHS = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
@@ -62,7 +67,7 @@ def split(
         segmentation: what ends a segment.
     """
     text = block.text
-    if _ONE_SENTENCE.fullmatch(text) and _WIDE_GAPS[0] not in text:
+    if _ONE_SENTENCE.fullmatch(text) and _WIDE_GAPS[0] not in text and not _MARKED.search(text):
         stop = len(text.rstrip())
         parts: list[Part] = [_piece(block, 0, stop, [])]
         return [*parts, text[stop:]] if stop < len(text) else parts
@@ -155,7 +160,13 @@ def _runs(text: str, language: str, spans: Sequence[Span], segmentation: Segment
 
 def _has_columns(text: str) -> bool:
     """Whether a text may have columns or line breaks as programs write them."""
-    return "\t" in text or "|" in text or "\\" in text or any(gap in text for gap in _WIDE_GAPS)
+    return (
+        "\t" in text
+        or "|" in text
+        or "\\" in text
+        or any(gap in text for gap in _WIDE_GAPS)
+        or _MARKED.search(text) is not None
+    )
 
 
 def _unescaped(text: str, written: Sequence[Span]) -> str:
@@ -184,7 +195,7 @@ def _lines(text: str, begin: int, end: int, known: Sequence[Span]) -> Iterator[_
         stop = first + len(match.group().rstrip())
         layout = _LAYOUT.match(text, first, stop)
         start = layout.end() if layout else first
-        gaps = list(_gaps(text, start, stop, known)) if _has_columns(match.group()) else []
+        gaps = _gaps(text, start, stop, known) if _has_columns(match.group()) else []
         if _is_spaced_out(text, gaps, stop):
             gaps = []
         begins = [start, *(gap.end for gap in gaps)]
@@ -193,14 +204,26 @@ def _lines(text: str, begin: int, end: int, known: Sequence[Span]) -> Iterator[_
             yield _Line(left if column else first, left, right, right if column < len(gaps) else last, bool(gaps))
 
 
-def _gaps(text: str, begin: int, end: int, known: Sequence[Span]) -> Iterator[Span]:
-    """Yield what parts the columns of a line."""
+def _gaps(text: str, begin: int, end: int, known: Sequence[Span]) -> list[Span]:
+    """Return what parts the columns of a line."""
+    weak, strong = list[Span](), list[Span]()
     for match in _GAPS.finditer(text, begin, end):
         gap = match["gap"]
         if gap and ("\t" in gap or "|" in gap or len(gap) >= len(_WIDE_GAPS[0])):
             index = bisect_left(known, Span(match.end(), 0)) - 1
-            if index < 0 or known[index].end <= match.start():
-                yield Span(*match.span())
+            if index < 0 or known[index].end <= match.start() or match.start() <= known[index].begin:
+                (weak if match["weak"] else strong).append(Span(*match.span()))
+    if weak:
+        gaps = sorted([*weak, *strong])
+        ends = zip([begin, *(gap.end for gap in gaps)], [*(gap.begin for gap in gaps), end], strict=True)
+        return gaps if _are_labels([text[slice(*piece)] for piece in ends]) else strong
+    return strong
+
+
+def _are_labels(pieces: Sequence[str]) -> bool:
+    """Whether what strokes part are the words of a menu or of a choice: short, with capitals or single and several."""
+    is_list = len(pieces) > 2 and not any(" " in piece for piece in pieces)
+    return all(_LABEL.fullmatch(piece) and (is_list or piece[0].isupper()) for piece in pieces)
 
 
 def _is_spaced_out(text: str, gaps: Sequence[Span], stop: int) -> bool:

@@ -23,7 +23,7 @@ from tests.fakes.http2_peer import (
 )
 from tests.fakes.load import probing
 from tests.fakes.server_process import ServerProcess
-from tests.reliability.conftest import Seen
+from tests.reliability.conftest import Seen, needs_two_cpus
 
 pytestmark = pytest.mark.reliability
 
@@ -95,6 +95,7 @@ async def test_three_thousand_idle_connections_cost_little_and_are_closed(start_
 @pytest.mark.timeout(120)
 async def test_rapid_reset_leaves_other_calls_alone(start_server, seen: Seen):
     """Calls begun and taken back at once, as fast as one socket goes, for four seconds."""
+    needs_two_cpus()
     server = start_server()
     async with calling(server.address) as calls:
         alone, before = await quiet_p99(calls), resident(server)

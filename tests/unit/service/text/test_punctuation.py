@@ -1,8 +1,11 @@
 """Runs of punctuation: what the model gets, and what a translation has in the end."""
 
+import re
+
 import pytest
 
-from service.records import Span
+from service.records import Link, Span
+from service.text.alignment import moved
 from service.text.readable import as_in_source, eased
 
 
@@ -47,3 +50,27 @@ def test_dashes_stay_beside_spans_and_tags_and_places_are_known_elsewhere():
     assert text == "Eins -- zwei -- drei"
     assert "One -- two -- three"[slice(*source(Span(12, 17)))] == "three"
     assert text[slice(*target(Span(14, 18)))] == "drei"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("ISBN 978-3, IBAN DE89; ok", "ISBN 978-3,IBAN DE89;gut", "ISBN 978-3, IBAN DE89; gut"),
+        ("They won 21-19; odds 5:1.", "Sie gewannen 21-19;Quote 5:1.", "Sie gewannen 21-19; Quote 5:1."),
+        ("Es kostet 12, sagt er.", "It is 12,he says.", "It is 12, he says."),
+        ("See A-1,b and A-1, too", "Siehe A-1,b und A-1, auch", "Siehe A-1, b und A-1, auch"),
+        ("12,b", "12,b", "12,b"),
+        ("In 5, 6 or 7", "In 5,6 oder 7", "In 5,6 oder 7"),
+    ],
+)
+def test_word_stands_apart_from_a_mark_behind_a_span_or_a_number_as_in_the_source(source, target, expected):
+    spans = [Span(match.start(), match.end()) for match in re.finditer(r"978-3|DE89|A-1", source)]
+
+    assert as_in_source(source, target, spans)[0] == expected
+
+
+def test_words_behind_such_a_space_are_found_at_their_new_place():
+    text, _, move = as_in_source("At 12, or 13, we ate.", "Um 12,oder 13,aßen wir.")
+    (link,) = moved([Link(Span(14, 16), Span(14, 18))], None, move)
+
+    assert (text, text[slice(*link.target)]) == ("Um 12, oder 13, aßen wir.", "aßen")
