@@ -35,8 +35,8 @@ from service.translate.usage import UsageMeter
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
-# So long the thread of long texts keeps the interpreter from the event loop at a time.  Python's 5 ms, several times in
-# each call, were what others noticed of a document (bench_files).
+# So long the thread of long texts keeps the interpreter from the event loop at a time, which a call waits for several
+# times; Python's own 5 ms are longer than a call's work.
 _SWITCH_S = 0.0005
 WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused unread
 MOST_WAITS = 4_096  # callers that can be told so; they come from outside
