@@ -3,8 +3,8 @@
 A series has no lock: one thread at a time counts.  A family shows what its own process counts and what other processes
 have said that they count, added up.  Knows Prometheus' kinds of metrics, not what is counted.
 
-A page has a thousand samples, few of which have changed since the last one.  Only these are written anew: what
-prometheus_client writes takes 10 ms of the loop, in which calls wait.
+A page has a thousand samples, few of which have changed since the last one.  Only these are written anew, because calls
+wait meanwhile.
 """
 
 from bisect import bisect_left
