@@ -130,7 +130,7 @@ bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_
 bench-gpu: setup-dev  ## All figures of a GPU, where there is one: tests, tokens a second, kernels, the race
 	$(BIN)/python bench/bench_gpu.py $(BENCH_ARGS)
 
-capacity: setup-dev  ## What the included English-German model carries on this machine, into docs/capacity.md: 12 minutes
+capacity: setup-dev  ## What the included English-German model carries on this machine, into docs/capacity.md: 16 minutes
 	$(BIN)/python bench/bench_capacity.py --write docs/capacity.md $(CAPACITY_ARGS)
 
 protos: setup-dev  ## Generate the code of the contracts in protos/ again
