@@ -1,4 +1,7 @@
-"""The server, its client and the command line: text in, text out."""
+"""The server, its Python client and the command line.
+
+Each package below opens with what it contains; ARCHITECTURE.md shows how they work together.
+"""
 
 import os
 

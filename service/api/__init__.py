@@ -1,1 +1,4 @@
-"""What every call goes through, whatever its protocol: who makes it, and how it is accounted for."""
+"""The lifecycle of a call and the authentication of its caller, the same for every protocol.
+
+`grpc` and `http` contain the protocols.
+"""

@@ -1,4 +1,7 @@
-"""The Python client.  What goes wrong is raised as an error of `service.errors`."""
+"""The Python client: `Client` for threads, `AsyncClient` for asyncio.
+
+Both raise the errors of `service.errors`.
+"""
 
 from service.client.aio import AsyncClient
 from service.client.channel import ClientConfig, RetryPolicy, TlsOptions, config_from_environment

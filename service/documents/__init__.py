@@ -1,1 +1,4 @@
-"""Files in text formats: what of them is language, and how they look with the translations in."""
+"""Formats of files: which text in a file is language, and how the file is written with the translations in it.
+
+The package neither translates nor knows who does.
+"""

@@ -1,1 +1,4 @@
-"""What the server translates with: descriptions, texts to ids, which model a request means."""
+"""The models of a server: found on disk, checked, loaded, replaced and unloaded.
+
+A loaded model converts text to token ids and back, and passes jobs to its engines.
+"""

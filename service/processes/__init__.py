@@ -1,1 +1,4 @@
-"""Child processes, engines and frontends: started, watched, replaced, and talked to in frames."""
+"""Child processes: how they are started, watched and replaced, and how two processes call each other's methods.
+
+The package does not know what the processes are for.
+"""

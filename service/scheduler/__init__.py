@@ -1,1 +1,4 @@
-"""Admission, fairness between callers, the cost model, the job queue and placement."""
+"""Admission of requests, the order of waiting jobs, their estimated cost, and the pool of engines.
+
+The scheduler touches no text and no tensor.
+"""

@@ -1,1 +1,4 @@
-"""The processes of a server beside its engines: what scheduler and frontends are made of, how they start and stop."""
+"""The scheduler process and the frontends of a server: their parts, their start and their stop.
+
+`main.py` tells the life of a server from the first check to the last connection.
+"""

@@ -1,1 +1,4 @@
-"""What the server says about itself: logs and numbers."""
+"""The metrics, logs and traces of a server.
+
+None of them contains texts.
+"""

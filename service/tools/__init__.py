@@ -1,1 +1,4 @@
-"""Tools that are no server: files of any length translated, servers loaded."""
+"""Programs beside the server: translation of files of any length (`bulk`) and load tests (`loadtest`).
+
+They call a server as any other client does, or run an engine of their own.
+"""

@@ -1,1 +1,4 @@
-"""The edge: calls and messages in and out of gRPC."""
+"""The gRPC ports: a servicer for each protocol converts messages to records and back.
+
+The same files hold what every gRPC call needs: handlers, statuses, TLS, health and reflection.
+"""

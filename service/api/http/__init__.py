@@ -1,6 +1,9 @@
-"""HTTP beside gRPC: pages for machines, dialects of other translation services, and the console."""
+"""The HTTP ports: the protocols of LibreTranslate and DeepL, the console, and pages such as `/metrics` and `/docs`.
 
-# Methods of calls that models work for, as labels; here, since they are known before the dialects are loaded.
+`app.py` puts them together; `calls.py` gives a request what every call has.
+"""
+
+# Labels of the calls that models work for; here, because they are needed before the dialects are loaded.
 METHODS = (
     *("libretranslate/translate", "libretranslate/translate_file", "deepl/translate", "deepl/document_work"),
     *("console/translate", "console/document", "console/alternatives", "console/score"),

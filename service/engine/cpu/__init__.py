@@ -1,1 +1,4 @@
-"""The engine on the CPU: its runner and its cache."""
+"""The engine's runner and key/value cache for CPUs, with ONNX Runtime.
+
+`native` contains the runner in C++.
+"""

@@ -1,1 +1,4 @@
-"""The engine on an NVIDIA GPU: its runner and its cache."""
+"""The engine's runners and key/value cache for NVIDIA GPUs.
+
+The other files reserve memory, record steps, and call CUDA.
+"""

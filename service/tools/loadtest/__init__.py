@@ -1,1 +1,4 @@
-"""Load tests: calls sent when they were due, and what became of each."""
+"""Load tests that send calls when they are due and record what happened to each.
+
+`plan.py` computes from the reports how many replicas hold a rate.
+"""

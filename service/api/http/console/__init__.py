@@ -1,1 +1,4 @@
-"""The page at `/`: a text is translated while somebody writes it, and the page shows how."""
+"""The page at `/`, which translates a text while somebody writes it and shows how.
+
+`routes.py` answers the page, and `files` contains it.
+"""

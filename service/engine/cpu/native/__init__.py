@@ -1,5 +1,4 @@
-"""The engine on the CPU in C++: its library and its runner.
+"""The engine's runner for CPUs in C++, and the Python that builds, loads and calls its library.
 
-`interface.cpp` has the functions that `library.py` calls; `layers.cpp` the model; `kernels.h` what an instruction set
-computes, of which `plain.cpp` is the reference.  `pack.py` writes a bundle's weights as the library reads them.
+The library computes encoder, decoder step and ranking; `choice.py` says whether it can serve a model.
 """
