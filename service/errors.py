@@ -3,18 +3,19 @@
     DragomanError
     |-- InvalidInput            the caller's mistake: do not retry
     |   `-- TooLong             a text over the limit
-    |-- NotFound                no such model or language pair
+    |-- NotFound                no such model, language pair, glossary or document
     |-- Unimplemented           no such method
     |-- Unauthenticated         no valid API key where one is asked for
     |-- PermissionDenied        the key may not do this
-    |-- FailedPrecondition      an operator's wish that the server's state forbids, such as loading a broken model
+    |-- FailedPrecondition      the state of the server or of its models forbids it, such as loading a broken model
     |-- Overloaded              queue or budget full: retry after `retry_after_s`
     |   `-- OutOfMemory         accepted, and then an engine had too little memory
     |-- DeadlineExceeded        the deadline passed before the answer was there
     |-- Unavailable             starting, draining, or the engine was lost: retry
     `-- InternalError           a bug, or a model that produced no numbers
 
-`code` is the name of the gRPC status, whatever the protocol.  A message says what, given and limit.
+`code` is the name of the gRPC status, whatever the protocol.  A message says what is wrong, what was given and what
+is accepted.
 """
 
 import copyreg
@@ -69,7 +70,7 @@ class TooLong(InvalidInput):
 
 
 class NotFound(DragomanError):
-    """No loaded model fits the request."""
+    """The server does not have what the request names: a model, a language pair, a glossary or a document."""
 
     code = "NOT_FOUND"
 
@@ -126,7 +127,7 @@ class DeadlineExceeded(DragomanError):
 class Unavailable(DragomanError):
     """Not now, here; the same request can succeed later or elsewhere.
 
-    `reason` is for the books, and only of calls that were refused before they cost anything.
+    `reason` is for the metrics, and only calls that were refused before they cost anything have one.
     """
 
     code = "UNAVAILABLE"

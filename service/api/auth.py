@@ -158,7 +158,7 @@ class Authenticator:
         presented = _presented_key(metadata)
         key = self._keys.current().find(presented)
         if key is None:
-            raise Unauthenticated("the API key is not known here")
+            raise Unauthenticated("the server does not know this API key: use a valid one")
         if key.is_expired(self._clock()):
             raise Unauthenticated(f"the API key of {key.caller.name} has expired")
         if method.startswith(_ADMIN) and not key.is_admin:

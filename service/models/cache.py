@@ -204,7 +204,7 @@ class ModelCache:
                 if victim := self._least_recently_used(beside=host):
                     await self._unload(victim, "memory")
                     continue
-                need = f"the model {host.info.name} needs about {wanted >> 20} MB beside {used >> 20} MB"
+                need = f"the model {host.info.name} needs about {wanted >> 20} MB beside {used >> 20} MB in use"
                 need = f"{need}, and {_FILL:.0%} of models.max_memory_mb is {self._fill_bytes >> 20} MB"
                 if not any(other is not host for other in (*self._loaded(), *self._reserved)):
                     raise FailedPrecondition(f"{need}: raise the limit")

@@ -130,7 +130,7 @@ class Admission:
             return None
         held = self._held.get(caller.identity, _NOTHING)
         if self.is_full(requests, 1, held.requests, limits.max_concurrent_requests, caller):
-            message = f"{requests} requests are being served, at most {limits.max_concurrent_requests} are"
+            message = f"{requests} requests are being served, at most {limits.max_concurrent_requests} may be"
             return self.overloaded(message, "queue_full")
         if self.is_full(self.tokens, 1, held.tokens, limits.max_queued_tokens, caller):
             message = f"{self.tokens} source tokens wait or run, at most {limits.max_queued_tokens} may"
@@ -144,7 +144,7 @@ class Admission:
         """Return why a request is refused that waits, and is done, after so many seconds; see `Reservation.check`."""
         limit_s = self.limits.max_queue_seconds
         if ahead_s > limit_s:
-            message = f"about {ahead_s:.3g} s of work go before the request, at most {limit_s:g} s may"
+            message = f"about {ahead_s:.3g} s of work wait before the request, at most {limit_s:g} s may"
             return self.overloaded(message, "queue_seconds", room_in_s=ahead_s - limit_s)
         if deadline is None or not finish_s:
             return None

@@ -123,7 +123,7 @@ class Frontends:
             reason = errors.exceptions[0]
             if not isinstance(reason, StartError):
                 raise
-            raise InternalError(f"an edge did not start: {reason}") from reason
+            raise InternalError(f"a frontend did not start: {reason}") from reason
         return ports
 
     async def offer(self, models: Sequence[ModelHost]) -> None:

@@ -299,7 +299,7 @@ def left_as_it_is(text: str, language: str | None = None) -> Translation:
     if language is None:
         return Translation(hypotheses=hypotheses)
     name = f"the language {language}" if language else "a language"
-    message = f"the text is in {name} that no model here translates from"
+    message = f"the text is in {name} that no model of this server translates from"
     warning = TextWarning(WarningKind.NOT_TRANSLATED, message, whole)
     segment = TranslatedSegment(source=whole, target=whole, hypotheses=hypotheses, warnings=(warning,))
     return Translation(hypotheses=hypotheses, segments=(segment,))

@@ -125,13 +125,13 @@ def _of_branches(segment: Segment) -> tuple[TextWarning, ...]:
     """Return the warning of a segment with a message whose branches stay as they are."""
     if not any(has_branches(segment.text[begin:end]) for begin, end in segment.spans):
         return ()
-    message = "what stands in the branches of an ICU message is not translated"
+    message = "the branches of an ICU message are not translated"
     return (TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),)
 
 
 def _untouched(segment: Segment, uses: Sequence[TermUse]) -> TranslatedSegment:
     """Return the outcome of a segment that no strategy could keep the spans of."""
-    message = "what has to come back as it is would have been lost"
+    message = "a translation would lose a protected span or a tag"
     return TranslatedSegment(
         source=segment.span,
         hypotheses=(untranslated(segment.source),),

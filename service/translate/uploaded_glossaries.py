@@ -81,13 +81,13 @@ class UploadedGlossaries:
         if not directory.is_dir():
             if sum(1 for _ in directory.parent.iterdir()) >= MAX_OWNERS:
                 raise Overloaded(
-                    f"{MAX_OWNERS} clients have glossaries here, which is the most",
+                    f"{MAX_OWNERS} clients have glossaries, at most {MAX_OWNERS} may",
                     reason="glossaries",
                     retry_after_s=60,
                 )
             directory.mkdir(exist_ok=True)
         if sum(1 for _ in directory.glob("*.json")) >= MAX_OWN:
-            message = f"{MAX_OWN} glossaries of this client are here, which is the most: delete one"
+            message = f"this client has {MAX_OWN} glossaries, at most {MAX_OWN} are accepted: delete one"
             raise Overloaded(message, reason="glossaries", retry_after_s=60)
         content = json.dumps(glossary._asdict(), ensure_ascii=False)
         write_whole(directory / f"{glossary.id}.json", content.encode(), new_mode=0o600)
@@ -133,7 +133,9 @@ class UploadedGlossaries:
                 raise InvalidInput(message, field="glossary_id")
             terms = {term.source: term for term in found.terms} | terms
         if len(others) > 1:
-            raise InvalidInput(f"{len(others)} of the glossaries are the server's, at most 1 is", field="glossary_ids")
+            raise InvalidInput(
+                f"{len(others)} of the glossaries are the server's, at most 1 may be", field="glossary_ids"
+            )
         return "".join(others), tuple(terms.values())
 
     def _load(self, file: Path) -> UploadedGlossary:

@@ -185,7 +185,7 @@ def test_models_languages_and_load_are_told(server):
 
     assert [(model["name"], model["source"], model["target"]) for model in models["models"]] == [("echo", "en", "de")]
     assert models["targets"] == {"en": ["de"]}
-    assert (card.status, card.json()) == (404, {"error": "there is no card of such a model"})
+    assert (card.status, card.json()) == (404, {"error": "there is no card of a model '../../etc'"})
     assert before.keys() == {"queued", "rows", "tokens"}
     assert after["tokens"] - before["tokens"] == len("Once more.") + 2
 

@@ -28,7 +28,7 @@ class TestKeys:
         assert good.translations[0].hypotheses[0].text == "a"
         assert [error.code() for error in (missing, wrong, other_scheme)] == [Code.UNAUTHENTICATED] * 3
         assert details_of(missing) == "an API key is needed: send it as `authorization: Bearer KEY`"
-        assert details_of(wrong) == "the API key is not known here"
+        assert details_of(wrong) == "the server does not know this API key: use a valid one"
         assert for_another_model.code() is Code.NOT_FOUND
         assert details_of(for_another_model) == "there is no model; loaded: none"  # no name that is not the caller's
         await eventually(lambda: guarded.metric("dragoman_requests_total", code="UNAUTHENTICATED") == 3.0)

@@ -144,7 +144,11 @@ class HttpCalls:
             await _throw_away(request)
         if self._file_bytes + held > LARGE_FILES * self._max_file_bytes:
             await _throw_away(request)
-            raise Overloaded("too many large files are being translated", reason="files", retry_after_s=_FILES_RETRY_S)
+            message = (
+                f"{self._file_bytes:,} bytes of large files are being translated and the request has {held:,}, "
+                f"at most {LARGE_FILES * self._max_file_bytes:,} are accepted"
+            )
+            raise Overloaded(message, reason="files", retry_after_s=_FILES_RETRY_S)
         self._file_bytes += held
         try:
             yield self._max_file_bytes if is_large else self._max_body_bytes
@@ -163,7 +167,7 @@ class HttpCalls:
             async with asyncio.timeout(self._max_request_seconds):
                 body = await _body_of(request, max_bytes)
         except TimeoutError:
-            raise DeadlineExceeded("the time is over and the request is not there") from None
+            raise DeadlineExceeded(f"the request did not arrive within {self._max_request_seconds:g} s") from None
         if self.refusal is not None:
             raise self.refusal
         timeout_s, priority = _timeout_s(metadata), _priority(metadata)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from service.api.http.deepl import DIALECT, IGNORED_KEY, GlossaryFields
 from service.api.http.document_jobs import JobStatus
 from service.api.http.fields import File, checked
-from service.api.http.files import FileTranslator, Progress, TranslatedFile, download
+from service.api.http.files import KEPT_S, FileTranslator, Progress, TranslatedFile, download
 from service.api.http.operations import MULTIPART, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call
@@ -159,7 +159,7 @@ class DeepLDocuments:
             raise Unavailable("the document is not ready: ask for its status")
         file = await self._server.find(status.file)
         if file is None:
-            raise NotFound("the document is there no more: translated files are kept for some minutes")
+            raise NotFound(f"the document was deleted: the server keeps translated files for {KEPT_S / 60:g} minutes")
         call.warnings = status.warnings
         return download(file, status.remarks)
 
@@ -167,7 +167,8 @@ class DeepLDocuments:
         document_id = str(asked.request.path_params["document_id"])
         status = await self._server.find_document(document_id, checked(KeyBody, asked.fields).document_key)
         if status is None:
-            raise NotFound("there is no document of this id and key, or no longer")
+            kept = f"the server keeps documents for {KEPT_S / 60:g} minutes"
+            raise NotFound(f"there is no document with this id and key; {kept}")
         return document_id, status
 
 

@@ -84,7 +84,7 @@ def _parse(body: bytes, content_type: str) -> dict[str, Any]:
     try:
         return _OBJECT.validate_json(body)
     except ValidationError as error:
-        message = "the body is no JSON object with fields by their names, or its content-type is wrong"
+        message = "the body is not a JSON object, or its content-type is wrong"
         raise InvalidInput(f"{message}: {_what(error)}", field="") from None
 
 
@@ -93,7 +93,7 @@ def _urlencoded(data: bytes, what: str) -> list[tuple[str, Any]]:
         text = data.decode()  # curl -d "q=schläft" escapes nothing
         return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))
     except ValueError as error:
-        reason = "it is no UTF-8" if isinstance(error, UnicodeError) else error
+        reason = "it is not UTF-8" if isinstance(error, UnicodeError) else error
         raise InvalidInput(f"{what} is not urlencoded: {reason}", field="") from None
 
 
@@ -112,7 +112,7 @@ def _multipart(body: bytes, content_type: str) -> list[tuple[str, Any]]:
     found = list(islice(delimiters, MAX_FIELDS + 2))
     last = next((number for number, one in enumerate(found) if one[1]), None)
     if not boundary or not last:
-        raise InvalidInput(f"the body is no multipart/form-data of 1 to {MAX_FIELDS:,} fields", field="")
+        raise InvalidInput(f"the body is not multipart/form-data with 1 to {MAX_FIELDS:,} fields", field="")
     return [_part(body[one.end() : following.start() - 2]) for one, following in pairwise(found[: last + 1])]
 
 

@@ -128,7 +128,7 @@ class FileTranslator:
         """Have room for a file of this caller meanwhile; raises Overloaded where there is none."""
         if not self._has_room(call):
             own, others = self._open[call.caller.identity], self._open.total()
-            limits = f"at most {MAX_OWN_FILES} and {MAX_FILES} are at a time"
+            limits = f"at most {MAX_OWN_FILES} and {MAX_FILES} may be at a time"
             message = f"{own} files of this client and {others} of all are being translated, {limits}"
             raise Overloaded(message, reason="files", retry_after_s=_RETRY_S)
         self._open[call.caller.identity] += 1

@@ -295,7 +295,7 @@ class Console:
         name = str(asked.fields.get("model", ""))
         card = await self._server.card_of(name) if name in {info.name for info in self._router.infos(call)} else None
         if card is None:
-            raise NotFound("there is no card of such a model")
+            raise NotFound(f"there is no card of a model {name[:40]!a}")
         return PlainTextResponse(card)
 
     async def live(self, _: Request) -> Response:

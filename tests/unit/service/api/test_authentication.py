@@ -53,8 +53,8 @@ class TestKeys:
         ("metadata", "reason"),
         [
             ([], "an API key is needed"),
-            (bearing("wrong"), "not known"),
-            (bearing(USER[:-1]), "not known"),
+            (bearing("wrong"), "does not know"),
+            (bearing(USER[:-1]), "does not know"),
             (bearing(FORMER), "the API key of former has expired"),
             ([("authorization", USER)], "`Bearer KEY` only"),
             ([("authorization", f"Basic {USER}")], "`Bearer KEY` only"),

@@ -86,7 +86,7 @@ class TestLimits:
     def test_one_request_more_than_the_limit_is_refused_until_one_is_released(self, admission):
         reservations = [admit(admission) for _ in range(8)]
 
-        assert refusal(admission) == ("queue_full", "8 requests are being served, at most 8 are")
+        assert refusal(admission) == ("queue_full", "8 requests are being served, at most 8 may be")
         reservations[0].release()
         reservations[0].release()
         admit(admission)
