@@ -77,26 +77,26 @@ class ConfigError(ValueError):
 class ListenConfig:
     """Where the server listens and how connections are kept."""
 
-    grpc_host: Host = "127.0.0.1"  # address of the gRPC port; 0.0.0.0: all of the machine's
+    grpc_host: Host = "127.0.0.1"  # address of the gRPC port; 0.0.0.0: all addresses of the machine
     grpc_port: Port = 50_051  # 0: any free port
     http_host: Host = "127.0.0.1"  # address of the HTTP port
     http_port: Port = 8_080  # 0: any free port
-    http: bool = True  # whether there is an HTTP port
+    http: bool = True  # whether the server has an HTTP port
     console: bool | None = None  # the page at /; None: only where http_host is loopback
     metrics_host: Host = "127.0.0.1"  # address of the metrics port
     metrics_port: Port | None = None  # serves /metrics instead of the HTTP port
     admin_host: Host = "127.0.0.1"  # address of the admin port
-    admin_port: Port | None = None  # None: no admin port; 0: any free one
-    # Frontend processes; None: 1, from 16 CPUs on one for each 8, at most 4.
+    admin_port: Port | None = None  # None: no admin port; 0: any free port
+    # Number of frontend processes; None: 1, from 16 CPUs on one for each 8 CPUs, at most 4.
     edges: Annotated[int, Ge(1), Le(64)] | None = None
     reflection: bool = True  # gRPC reflection, for grpcurl
     keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this time
     keepalive_timeout_s: Seconds = 10.0  # a peer that does not answer a ping is dropped
     max_connection_idle_s: Seconds = 1_800.0  # a connection without calls is closed
     max_connection_age_s: SecondsOrNever = None  # a connection ends gracefully after this time
-    max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls at a time
-    max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # headers of one call
-    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # on each HTTP port of each frontend
+    max_streams_per_connection: Annotated[int, Ge(1), Le(100_000)] = 1_024  # calls of one connection at a time
+    max_metadata_bytes: Annotated[int, Ge(1_024), Le(1 << 20)] = 16_384  # size of the headers of one call
+    max_http_connections: Annotated[int, Ge(1), Le(4_096)] = 256  # at a time, on each HTTP port of each frontend
     # Origins that may call from a browser, like "https://a.example, https://b.example", or "*".
     cors_origins: Origins = ""
 
@@ -109,26 +109,26 @@ class LimitsConfig:
     max_characters: Count = 10_000  # characters per text
     # Largest beam of a request, and of a model's default.
     max_beam_size: Annotated[int, Ge(1), Le(MAX_BEAM_SIZE)] = 16
-    # A client below its equal share gets in up to twice this, and twice max_queued_tokens.
+    # A client below its equal share may use up to twice this limit, and twice max_queued_tokens.
     max_concurrent_requests: Count = 1_024  # Translate calls in flight
     max_queued_tokens: Count = 262_144  # source tokens of all texts that are not answered yet
     max_message_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 4 << 20  # one gRPC message or HTTP body
-    max_queue_seconds: Seconds = 30.0  # a request with more work ahead of it is refused
-    # A file over HTTP; each frontend takes in four of that size at a time.
+    max_queue_seconds: Seconds = 30.0  # a request is refused if more work waits before it
+    # Size of a file over HTTP; each frontend accepts four of that size at a time.
     max_document_bytes: Annotated[int, Ge(1_024), Le(1 << 30)] = 32 << 20
     max_document_seconds: Seconds = 3_600.0  # longest translation of a file
-    max_request_seconds: Seconds = 60.0  # longest call, also without a deadline
+    max_request_seconds: Seconds = 60.0  # longest call, and the deadline of calls that have none
     max_stream_seconds: Seconds = 21_600.0  # longest stream
     max_streams: Annotated[int, Ge(1), Le(100_000)] = 64  # streams in flight, shared like requests
     # Health watches and reflection calls in flight, for each frontend; shared like requests.
     max_watches: Annotated[int, Ge(1), Le(100_000)] = 4_096
     max_stream_texts: Annotated[int, Ge(1), Le(100_000)] = 256  # texts of a stream that are not answered yet
-    # Sentences to answer again without an engine, all models together; 0: none.
+    # Size of the translation cache of all models together; 0: no cache.
     translation_cache_mb: Annotated[int, Ge(0), Le(65_536)] = 16
-    batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter of the service
-    # With this much queued work beams are halved where allowed, with twice as much again.
+    batch_aging_s: Seconds = 10.0  # batch work that has waited this long gets a quarter of the capacity
+    # With this much queued work, beams are halved for callers that allow it; with twice as much, once more.
     brownout_seconds: SecondsOrNever = None
-    retry_after_s: Delay = 1.0  # least wait that a refused caller is told
+    retry_after_s: Delay = 1.0  # shortest wait that a refused caller is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -148,8 +148,9 @@ class EngineConfig:
     threads: Annotated[int, Ge(1), Le(256)] | None = None
     # Native engines of a model share its weights through the temporary directory.
     shared_weights: bool = True
-    max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None  # live hypotheses of an engine; None: its default
-    max_source_tokens: Count | None = None  # of an engine's running texts; None: its default
+    # Hypotheses that an engine decodes at a time; None: its default.
+    max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None
+    max_source_tokens: Count | None = None  # source tokens that an engine holds at a time; None: its default
     runner_factory: OptionalText = None  # "module:function" that makes the runner; None: ONNX Runtime (tests set it)
 
 
@@ -157,17 +158,17 @@ class EngineConfig:
 class ModelsConfig:
     """A repository of models, instead of one bundle or the included ones."""
 
-    # Has bundles at NAME/VERSION/; the highest version of each serves.  None: engine.bundle or the included models.
+    # Has bundles at NAME/VERSION/; the highest version of each serves; None: engine.bundle or the included models.
     directory: OptionalPath = None
-    watch: bool = False  # look for changes; without it, `dragoman reload` does
+    watch: bool = False  # whether the server looks for changes by itself; else `dragoman reload` makes it look
     watch_period_s: Seconds = 5.0  # time between two looks
     self_test: bool = True  # a bundle must translate its golden sentences first
-    # Memory of the whole server (MB of 2**20 bytes); calls load and unload models.  None: the start loads all.
+    # Memory of the whole server (MB of 2**20 bytes); calls load and unload models; None: the start loads all models.
     max_memory_mb: Count | None = None
-    idle_s: SecondsOrNever = 600.0  # with max_memory_mb, an idle model is unloaded
-    # Directory of NAME.tsv, glossaries that requests may name: source, tab, target.
+    idle_s: SecondsOrNever = 600.0  # with max_memory_mb, a model without calls for this time is unloaded
+    # Directory of glossaries that requests may name: NAME.tsv, lines with source, tab, target.
     glossaries: OptionalPath = None
-    # Directory for glossaries that callers upload (DeepL's protocol); None: none.
+    # Directory for glossaries that callers upload (DeepL's protocol); None: callers cannot upload any.
     uploaded_glossaries: OptionalPath = None
 
 
@@ -178,10 +179,10 @@ class SecurityConfig:
     tls_certificate: OptionalPath = None  # PEM chain; with tls_key: TLS on the gRPC ports
     tls_key: OptionalPath = None  # PEM
     tls_client_ca: OptionalPath = None  # PEM; clients need a certificate signed by it
-    reload_s: Seconds = 10.0  # time between looks for changed certificates and keys
+    reload_s: Seconds = 10.0  # time between two looks for changed certificates and keys
     api_keys: OptionalPath = None  # file of `dragoman keys`; None: everybody may call
     identity_header: OptionalText = None  # header in which a trusted proxy names its client
-    # Addresses, like "10.0.0.0/8, ::1", whose identity_header and X-Forwarded-Proto count.
+    # Addresses of proxies, like "10.0.0.0/8, ::1", whose identity_header and X-Forwarded-Proto count.
     trusted_proxies: str = ""
 
 
@@ -189,12 +190,12 @@ class SecurityConfig:
 class LifecycleConfig:
     """How the server starts and stops."""
 
-    start_timeout_s: Seconds = 60.0  # engines must be warm by then
-    engine_silence_s: Seconds = 10.0  # a silent engine or frontend is replaced
+    start_timeout_s: Seconds = 60.0  # time for the engines to become ready
+    engine_silence_s: Seconds = 10.0  # an engine or frontend that is silent for this time is replaced
     # /healthz fails after this long without an engine of some model.
     unready_exit_s: SecondsOrNever = 60.0
-    drain_delay_s: Delay = 0.0  # after SIGTERM: not ready, still accepting
-    grace_s: Delay = 30.0  # then: time for accepted calls to finish
+    drain_delay_s: Delay = 0.0  # after SIGTERM: time in which the server reports not ready and still accepts calls
+    grace_s: Delay = 30.0  # after that: time for accepted calls to finish
     ports_file: OptionalPath = None  # written when serving: process id and ports, as JSON
 
 
@@ -202,7 +203,7 @@ class LifecycleConfig:
 class TelemetryConfig:
     """What the server says about itself; never texts."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"  # least level that is written
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # lowest level that is written
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal, JSON otherwise
     slow_request_s: SecondsOrNever = 5.0  # slower calls are logged with their phases
     otlp_endpoint: OptionalText = None  # address for traces over gRPC; needs the extra `otel`
