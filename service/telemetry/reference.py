@@ -27,11 +27,11 @@ Written by `python -m service.telemetry.reference`; change the code, not this fi
 
     curl -s 127.0.0.1:8080/metrics
 
-Names and labels are a promise: a quantity that changes its meaning gets a new name. Units: seconds, bytes and ratios.
-Label values come from closed sets; others count as `_other`. What can be known before is exported as 0.
+Names and labels are stable: a quantity that changes its meaning gets a new name. Units are seconds, bytes and ratios.
+Labels have a closed set of values; others count as `_other`. Series that can be known beforehand begin at 0.
 
 At every moment `dragoman_requests_received_total` is `dragoman_requests_total` plus `dragoman_requests_in_flight`.
-There is no time to the first token: beam search settles all tokens of a sentence when it ends.
+There is no time to the first token, because beam search decides all tokens of a sentence when it ends.
 """
 
 LABELS: dict[str, str] = {
@@ -45,7 +45,7 @@ LABELS: dict[str, str] = {
         "`dragoman_wasted_steps_total`: `dropped`"
     ),
     "client": "name of an API key; `_other` for everybody without one",
-    "where": "`queue`: it had cost nothing; `decode`: it held rows",
+    "where": "`queue`: before it cost anything; `decode`: while an engine decoded it",
     "priority": (f"{', '.join(f'`{name}`' for name in PRIORITIES)}; empty where a call has none"),
     "stage": ", ".join(f"`{name}`" for name in STAGES),
     "kind": (
@@ -56,8 +56,8 @@ LABELS: dict[str, str] = {
     "result": f"{', '.join(f'`{name}`' for name in CHANGES)}; of the translation cache: `hit`, `miss`",
     "version": "of the server (`dragoman_build_info`), or of the model",
     "sha256_12": "first twelve digits of the SHA-256 of the bundle's manifest",
-    "provider": f"where it runs: {', '.join(f'`{name}`' for name in get_args(Device))}",
-    "runtime": "what computes: `native` or `onnxruntime`; ListModels says why",
+    "provider": f"device of its engines: {', '.join(f'`{name}`' for name in get_args(Device))}",
+    "runtime": "what computes on it: `native` or `onnxruntime`; ListModels says why",
 }
 
 
