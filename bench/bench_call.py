@@ -241,7 +241,7 @@ def _run_without_engine() -> None:
     from service.models.catalogue import Settled, Work
     from service.models.loaded import ModelHost
 
-    async def answer(self: object, work: Work, call: Any, reservation: Any, on_room: Any = None) -> list[Settled]:
+    async def answer(self: object, work: Work, call: Any, reservation: Any) -> list[Settled]:
         reservation.take_tokens(sum(len(job.source_ids) for job in work.jobs))
         results: list[Settled] = []
         for job in work.jobs:

@@ -205,13 +205,12 @@ def measure_queue(_: Setup) -> list[Row]:
 
 
 def _queue(waiting: int, num_callers: int, turns: int = 2_000) -> Row:
-    queue = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
+    queue: JobQueue[Entry[Job]] = JobQueue(aging_s=10.0, max_lookahead_jobs=8)
     callers = [Caller(name=str(number)) for number in range(num_callers)]
-    ids, source_ids, owners = count(), (UNK_ID,) * SHORT, dict[int, Caller]()
+    ids, source_ids = count(), (UNK_ID,) * SHORT
 
     def add(caller: Caller) -> None:
         job = Job(id=next(ids), source_ids=source_ids, params=PARAMS)
-        owners[job.id] = caller
         queue.add(Entry(job, caller, Priority.INTERACTIVE, 0.0))
 
     result = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=SHORT)
@@ -224,8 +223,8 @@ def _queue(waiting: int, num_callers: int, turns: int = 2_000) -> Row:
     times.append(time.process_time())
     served = 0
     while served < turns:
-        for job, _ in queue.hand_out([EngineLoad(128, 16_384)], 0.0):
-            add(owners[job.id])
+        for entry, _ in queue.hand_out([EngineLoad(128, 16_384)], 0.0):
+            add(entry.caller)
             served += 1
     times.append(time.process_time())
     loads = [EngineLoad(128, 16_384, rows=128)]

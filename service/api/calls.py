@@ -17,37 +17,11 @@ from typing import TypeAlias
 
 from service.api.auth import KEY_HEADERS, Authenticator, Metadata
 from service.call import Call, Caller
-from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
-from service.models.catalogue import Catalogue
-from service.scheduler.admission import Admission, Reservation
-from service.scheduler.waiting_lines import WaitingLines
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import CallObserver, SlowCalls
-
-
-class SchedulerClient:
-    """The way to the scheduler in the frontend's own process; `RemoteScheduler` is that to another process."""
-
-    def __init__(self, catalogue: Catalogue, limits: LimitsConfig) -> None:
-        """Let calls in that find their models in `catalogue`."""
-        self.catalogue = catalogue
-        self.lines = WaitingLines()  # of texts of streams that wait for room
-        self._empty = asyncio.Event()
-        self.admission = Admission(limits, on_empty=self._empty.set, on_leave=self.lines.departed)
-
-    async def open_stream(self, caller: Caller) -> Reservation:
-        """Return a reservation for a stream; raises as `Admission.admit_stream`."""
-        return self.admission.admit_stream(caller)
-
-    async def all_left(self) -> None:
-        """Return when every call that was let in has been answered."""
-        while self.admission.requests:
-            self._empty.clear()
-            await self._empty.wait()
-
 
 REQUEST_ID_KEY = "x-request-id"
 WARNINGS_KEY = "x-translation-warnings"

@@ -1,4 +1,4 @@
-"""The models that calls can ask for, as calls meet them, and which of them a call means."""
+"""What calls see of the scheduler process: the models that they can ask for, which one a call means, and the way in."""
 
 import asyncio
 import time
@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
-from service.call import Call
+from service.call import Call, Caller
+from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import InternalError
 from service.models.info import TextCodec, index_of
 from service.records import ModelInfo
-from service.scheduler.admission import Reservation
+from service.scheduler.admission import Admission, Reservation
+from service.scheduler.waiting_lines import WaitingLines
 
 Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
-OnRoom: TypeAlias = Callable[[], None] | None  # called once there is room for the texts, before they go to an engine
 
 _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
 
@@ -88,7 +89,7 @@ class ServedModel(Protocol):
         """Raise Overloaded if no text, however short, can be taken; before a long one is tokenised."""
         ...
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         """Have engines do all jobs, in order; one for which the model gave no numbers has its own error.
 
         Raises:
@@ -133,3 +134,24 @@ class Catalogue:
                 self._found.clear()
             found = self._found[question] = models[index]
         return found
+
+
+class SchedulerClient:
+    """The way to the scheduler in the frontend's own process; `RemoteScheduler` is that to another process."""
+
+    def __init__(self, catalogue: Catalogue, limits: LimitsConfig) -> None:
+        """Let calls in that find their models in `catalogue`."""
+        self.catalogue = catalogue
+        self.lines = WaitingLines()  # of texts of streams that wait for room
+        self._empty = asyncio.Event()
+        self.admission = Admission(limits, on_empty=self._empty.set, on_leave=self.lines.departed)
+
+    async def open_stream(self, caller: Caller) -> Reservation:
+        """Return a reservation for a stream; raises as `Admission.admit_stream`."""
+        return self.admission.admit_stream(caller)
+
+    async def all_left(self) -> None:
+        """Return when every call that was let in has been answered."""
+        while self.admission.requests:
+            self._empty.clear()
+            await self._empty.wait()

@@ -24,7 +24,7 @@ from service.engine.wire import Job, JobResult, SearchParams
 from service.engine.worker import return_freed_memory
 from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
 from service.models.cache import ModelCache
-from service.models.catalogue import OnRoom, Settled, UseCount, Work
+from service.models.catalogue import Settled, UseCount, Work
 from service.models.check import load_tokenizer
 from service.models.info import TextCodec
 from service.models.options import search_params, smaller_beam
@@ -171,21 +171,21 @@ class ModelHost:
         """Raise Overloaded if no text, however short, can be taken."""
         check_time((), self.default_params, call, reservation, self.pool)
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         """Return what the engines make of the jobs; raises as `ServedModel.run`."""
         if work.allow_smaller_beam:
             work = with_smaller_beam(work, self.pool, self._config.limits)
         try:
             if self._cache is not None and work.may_use_cache:
-                return await self._run_cached(self._cache, work, call, reservation, on_room)
-            return await run_work(work, call, reservation, self.pool, on_room)
+                return await self._run_cached(self._cache, work, call, reservation)
+            return await run_work(work, call, reservation, self.pool)
         except Overloaded as error:
             if error.reason in {"queue_seconds", "deadline_unattainable"}:
                 error.wait = self._wait_of(call)
             raise
 
     async def _run_cached(
-        self, cache: TranslationCache, work: Work, call: Call, reservation: Reservation, on_room: OnRoom
+        self, cache: TranslationCache, work: Work, call: Call, reservation: Reservation
     ) -> list[Settled]:
         """Return what is in the cache, and of the rest, each sentence once, what the engines make of it."""
         # What is never kept has its place as its key.
@@ -201,12 +201,12 @@ class ModelHost:
                 asked[key] = place
         if asked:
             rest = work._replace(jobs=[work.jobs[place] for place in asked.values()])
-            for key, result in zip(asked, await run_work(rest, call, reservation, self.pool, on_room), strict=True):
+            for key, result in zip(asked, await run_work(rest, call, reservation, self.pool), strict=True):
                 settled[key] = result
                 if isinstance(key, Key) and isinstance(result, JobResult):
                     cache.keep(key, result)
-        elif on_room is not None:
-            on_room()
+        else:
+            reservation.got_room()
         results: list[Settled] = []
         for place, key in enumerate(keys):
             result = settled[key]
@@ -246,17 +246,14 @@ def with_smaller_beam(work: Work, pool: EnginePool, limits: LimitsConfig) -> Wor
     )
 
 
-async def run_work(
-    work: Work, call: Call, reservation: Reservation, pool: EnginePool, on_room: OnRoom = None
-) -> list[Settled]:
+async def run_work(work: Work, call: Call, reservation: Reservation, pool: EnginePool) -> list[Settled]:
     """Have the engines do all jobs, as `ServedModel.run`."""
     jobs = [_in_one_row(job) if job.scored_ids is not None else job for job in work.jobs]
     lengths = [job.num_tokens for job in jobs]
     reservation.take_tokens(sum(lengths), is_continuation=work.is_continuation)
     if not work.is_continuation:
         check_time(lengths, jobs[0].params, call, reservation, pool)
-    if on_room is not None:
-        on_room()
+    reservation.got_room()
     call.phase = "queue"
     if len(jobs) > 1:
         return await _run_all(jobs, call, pool)

@@ -169,9 +169,13 @@ class Admission:
             raise self.overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
         return Reservation(self, caller, "stream")
 
-    def admit_part(self, caller: Caller) -> "Reservation":
-        """Return a reservation for one text of a stream, or a part of a request, that was admitted."""
-        return Reservation(self, caller, "part")
+    def admit_part(self, caller: Caller, on_room: Callable[[], None] | None = None) -> "Reservation":
+        """Return a reservation for one text of a stream, or a part of a request, that was admitted.
+
+        Args:
+            on_room: called once there is room for everything that it asks for, before that goes to an engine.
+        """
+        return Reservation(self, caller, "part", on_room)
 
     def enter(self, caller: Caller, kind: Kind) -> _Held:
         """Count a reservation in, for that reservation; return what its caller holds."""
@@ -224,9 +228,12 @@ class Admission:
 class Reservation:
     """One request's place inside; a context manager that releases it."""
 
-    def __init__(self, admission: Admission, caller: Caller, kind: Kind) -> None:
+    def __init__(
+        self, admission: Admission, caller: Caller, kind: Kind, on_room: Callable[[], None] | None = None
+    ) -> None:
         self.caller = caller
         self.kind = kind
+        self.on_room = on_room
         self._admission = admission
         self._on_release: Callable[[], None] | None = None
         self.characters = 0  # that the request holds
@@ -235,12 +242,12 @@ class Reservation:
         self._was_refused = False
         self._is_released = False
 
-    def part(self) -> "Reservation":
+    def part(self, on_room: Callable[[], None] | None = None) -> "Reservation":
         """Return a reservation for one text of a stream, or a part of a request, that holds this one.
 
-        It is released before this one, and no request itself.
+        It is released before this one, and no request itself; see `Admission.admit_part`.
         """
-        return self._admission.admit_part(self.caller)
+        return self._admission.admit_part(self.caller, on_room)
 
     def on_release(self, call: Callable[[], None]) -> None:
         """Have `call` called when the reservation is released."""
@@ -308,6 +315,11 @@ class Reservation:
         if (refusal := self._admission.late(ahead_s, finish_s, now=now, deadline=deadline)) is not None:
             self._was_refused = True
             raise refusal
+
+    def got_room(self) -> None:
+        """Note that what it asks for is not refused any more."""
+        if self.on_room is not None:
+            self.on_room()
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""

@@ -9,10 +9,10 @@ Pure and synchronous; is told the time; knows neither engines nor seconds of wor
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from service.call import Caller, Identity
 from service.records import Priority
@@ -28,6 +28,7 @@ _MAX_PROMOTED = 16  # aged entries moved at a time: each is moved once, and the 
 AGED_SHARE = 0.25
 
 Item = TypeVar("Item")
+AnyEntry = TypeVar("AnyEntry", bound="Entry[Any]")
 _LineKey = tuple[Identity, Priority]  # caller, the class that it asked for
 
 
@@ -41,16 +42,16 @@ class Entry(Generic[Item]):
     arrived_at: float
     cost: float = 0.0
     number: int = -1  # of its arrival
-    line: "_CallerLine[Item] | None" = None  # None: it is not there
+    line: "_CallerLine[Any] | None" = None  # None: it is not there
 
 
 @dataclass(slots=True, eq=False)
-class _CallerLine(Generic[Item]):
+class _CallerLine(Generic[AnyEntry]):
     """What one caller has waiting in one class."""
 
     key: _LineKey
     weight: float
-    owner: "_RoundRobin[Item]"
+    owner: "_RoundRobin[AnyEntry]"
     deficit: float  # cost that it may still take in this turn; below zero: a debt
     # Cost that was served lately from this line, and from all lines while this one waited.  Their ratio tells what will
     # be served beside this line: more than what waits there now, if the other callers go on asking.
@@ -58,7 +59,7 @@ class _CallerLine(Generic[Item]):
     all_service: float
     served_before: float = 0.0  # cost served from all lines before this one began to wait for its next service
     # By number.  A plain dict looks for its first entry in all places that were ever taken before it (bench_growth).
-    entries: OrderedDict[int, Entry[Item]] = field(default_factory=OrderedDict)
+    entries: OrderedDict[int, AnyEntry] = field(default_factory=OrderedDict)
     cost: float = 0.0
     was_served: bool = False
 
@@ -70,7 +71,7 @@ class _CallerLine(Generic[Item]):
         self.served_before = served
 
 
-class FairQueue(Generic[Item]):
+class FairQueue(Generic[AnyEntry]):
     """Work that waits."""
 
     def __init__(self, *, aging_s: float) -> None:
@@ -81,10 +82,14 @@ class FairQueue(Generic[Item]):
                 wants it.
         """
         self._aging_s = aging_s
-        self._interactive, self._aged, self._batch = _RoundRobin[Item](), _RoundRobin[Item](), _RoundRobin[Item]()
+        self._interactive, self._aged, self._batch = (
+            _RoundRobin[AnyEntry](),
+            _RoundRobin[AnyEntry](),
+            _RoundRobin[AnyEntry](),
+        )
         self._classes = (self._interactive, self._aged, self._batch)  # in the order in which they are served
         self._aged_credit = 0.0  # cost that aged work may take before the interactive; below zero: a debt
-        self._aging: OrderedDict[int, Entry[Item]] = OrderedDict()  # batch work in order of arrival
+        self._aging: OrderedDict[int, AnyEntry] = OrderedDict()  # batch work in order of arrival
         self._numbers = count()
         self._served = 0.0  # cost, in all
         self.typical_cost = 0.0  # a moving average over what was pushed
@@ -92,12 +97,17 @@ class FairQueue(Generic[Item]):
     def __len__(self) -> int:
         return sum(lines.num_entries for lines in self._classes)
 
+    def __iter__(self) -> Iterator[AnyEntry]:
+        """Everything that waits, in no order."""
+        lines = (line for each in self._classes for line in (*each.fresh.values(), *each.old.values()))
+        return (entry for line in lines for entry in line.entries.values())
+
     @property
     def cost(self) -> float:
         """Cost of everything that waits."""
         return sum(lines.cost for lines in self._classes)
 
-    def push(self, entry: Entry[Item]) -> None:
+    def push(self, entry: AnyEntry) -> None:
         """Put an entry, whose cost is known, behind all others of its caller and class."""
         self.typical_cost += (entry.cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else entry.cost
         entry.number = next(self._numbers)
@@ -107,7 +117,7 @@ class FairQueue(Generic[Item]):
         else:
             self._interactive.add(entry, quantum=self.typical_cost, served=self._served)
 
-    def remove(self, entry: Entry[Item]) -> bool:
+    def remove(self, entry: AnyEntry) -> bool:
         """Take an entry out, wherever it stands; False if it has left."""
         if entry.line is None:
             return False
@@ -115,7 +125,7 @@ class FairQueue(Generic[Item]):
         self._aging.pop(entry.number, None)
         return True
 
-    def peek(self, now: float, *, may_be_batch: bool = True) -> Entry[Item] | None:
+    def peek(self, now: float, *, may_be_batch: bool = True) -> AnyEntry | None:
         """Return the entry whose turn it is and leave it where it is.
 
         Args:
@@ -129,7 +139,7 @@ class FairQueue(Generic[Item]):
         lines = next((lines for lines in self._classes if lines.num_entries), None)
         return lines.first(self.typical_cost) if lines else None
 
-    def serve(self, entry: Entry[Item]) -> None:
+    def serve(self, entry: AnyEntry) -> None:
         """Take out the entry that `peek` gave, at its caller's expense."""
         line = entry.line
         assert line is not None, "the entry has left the queue"
@@ -171,17 +181,17 @@ class FairQueue(Generic[Item]):
             self._aged.add(entry, quantum=self.typical_cost, served=self._served)
 
 
-class _RoundRobin(Generic[Item]):
+class _RoundRobin(Generic[AnyEntry]):
     """The lines of one class: those that have just come, then the others, each in turn."""
 
     def __init__(self) -> None:
-        self.fresh: OrderedDict[_LineKey, _CallerLine[Item]] = OrderedDict()
-        self.old: OrderedDict[_LineKey, _CallerLine[Item]] = OrderedDict()
+        self.fresh: OrderedDict[_LineKey, _CallerLine[AnyEntry]] = OrderedDict()
+        self.old: OrderedDict[_LineKey, _CallerLine[AnyEntry]] = OrderedDict()
         self.cost = 0.0
         self.num_entries = 0
         self.num_fresh = 0  # served in a row
 
-    def add(self, entry: Entry[Item], *, quantum: float, served: float) -> None:
+    def add(self, entry: AnyEntry, *, quantum: float, served: float) -> None:
         key = (entry.caller.identity, entry.priority)
         line = self.fresh.get(key) or self.old.get(key)
         if line is None:
@@ -196,7 +206,7 @@ class _RoundRobin(Generic[Item]):
         self.num_entries += 1
         entry.line = line
 
-    def remove(self, entry: Entry[Item], line: _CallerLine[Item]) -> None:
+    def remove(self, entry: AnyEntry, line: _CallerLine[AnyEntry]) -> None:
         del line.entries[entry.number]
         line.cost -= entry.cost
         self.cost -= entry.cost
@@ -209,7 +219,7 @@ class _RoundRobin(Generic[Item]):
         elif not line.entries and not line.was_served:  # it came and went: there is no debt to remember
             (self.fresh if line.key in self.fresh else self.old).pop(line.key, None)
 
-    def first(self, quantum: float) -> Entry[Item] | None:
+    def first(self, quantum: float) -> AnyEntry | None:
         """Return the entry whose turn it is; lines whose turn is over go to the end."""
         while self.num_entries:
             is_fresh = self.fresh and (self.num_fresh < _MAX_FRESH or not self.old)
@@ -242,7 +252,7 @@ class _RoundRobin(Generic[Item]):
         return (line.cost + cost) * line.all_service / line.own_service - cost if line else 0.0
 
 
-def _sum_of(lines: "Collection[_CallerLine[Item]]", most: "Callable[[_CallerLine[Item]], float]") -> float:
+def _sum_of(lines: "Collection[_CallerLine[AnyEntry]]", most: "Callable[[_CallerLine[AnyEntry]], float]") -> float:
     """Cost of these lines, of each up to `most`; of very many lines, an estimate from some of them."""
     found = sum(min(line.cost, most(line)) for line in islice(lines, _SAMPLE))
     return found * max(1.0, len(lines) / _SAMPLE)

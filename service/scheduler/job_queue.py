@@ -8,12 +8,15 @@ are, and knows neither processes nor futures, so that a simulation can drive it.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Generic, TypeVar
 
 from service.call import Caller
 from service.engine.wire import SMALLEST_WIDTH, Job, SearchParams
 from service.records import Priority
 from service.scheduler.cost import CostModel
 from service.scheduler.fair_queue import Entry, FairQueue
+
+QueuedJob = TypeVar("QueuedJob", bound=Entry[Job])
 
 # Batch work may make a step this much longer than it is for interactive sentences alone: each of these runs in all of
 # an engine's steps, and full batches of a document's sentences made a short text ten times as long (bench_files).
@@ -125,7 +128,7 @@ _FIRST_FIXED_ROWS = 32.0  # likewise: four sentences of a usual beam are then ha
 _EXPECTED_S = 10.0
 
 
-class JobQueue:
+class JobQueue(Generic[QueuedJob]):
     """Jobs of all callers."""
 
     def __init__(self, *, aging_s: float, max_lookahead_jobs: int) -> None:
@@ -135,39 +138,38 @@ class JobQueue:
             aging_s: see `FairQueue`.
             max_lookahead_jobs: maximum number of jobs that an engine is given beyond what it can run.
         """
-        self._queue: FairQueue[Job] = FairQueue(aging_s=aging_s)
-        self._entries: dict[int, Entry[Job]] = {}  # by job id
+        self._queue: FairQueue[QueuedJob] = FairQueue(aging_s=aging_s)
         self.cost_model = CostModel()  # told by those who hear of finished jobs and of the engines' steps
         self._max_lookahead_jobs = max_lookahead_jobs
-        self.source_tokens = 0  # of the jobs that wait
         self.typical_tokens = 0.0  # of a sentence: a moving average over what was added
         self._interactive_at = -inf  # when interactive work last came, or had its turn
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._queue)
 
-    def __iter__(self) -> Iterator[Job]:
-        """The jobs that wait, in order of arrival."""
-        return (entry.item for entry in self._entries.values())
+    def __iter__(self) -> Iterator[QueuedJob]:
+        """The jobs that wait, in no order."""
+        return iter(self._queue)
 
-    def add(self, entry: Entry[Job]) -> None:
+    @property
+    def source_tokens(self) -> int:
+        """Number of source tokens that wait."""
+        return sum(len(queued.item.source_ids) for queued in self)
+
+    def add(self, queued: QueuedJob) -> None:
         """Put a job at the end of its caller's line."""
-        job = entry.item
-        entry.cost = self.cost_model.cost(job.num_tokens, job.params)
+        job = queued.item
+        queued.cost = self.cost_model.cost(job.num_tokens, job.params)
         if not job.is_batch:
-            self._interactive_at = entry.arrived_at
-        self._queue.push(entry)
-        self._entries[job.id] = entry
-        self.source_tokens += len(job.source_ids)
+            self._interactive_at = queued.arrived_at
+        self._queue.push(queued)
         self.typical_tokens += (len(job.source_ids) - self.typical_tokens) / (_MEMORY if self.typical_tokens else 1)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, queued: QueuedJob) -> None:
         """Take a job out; one that is not in the queue any more is no error."""
-        if (entry := self._entries.pop(job.id, None)) is not None:
-            self._queue.remove(entry)
-            self.source_tokens -= len(job.source_ids)
+        self._queue.remove(queued)
 
-    def hand_out(self, loads: Sequence[EngineLoad], now: float) -> list[tuple[Job, int | None]]:
+    def hand_out(self, loads: Sequence[EngineLoad], now: float) -> list[tuple[QueuedJob, int | None]]:
         """Take out the jobs whose turn it is, as far as the engines have room, and count them in the engines' loads.
 
         Args:
@@ -177,13 +179,13 @@ class JobQueue:
         Returns:
             Each job with the number of the engine that takes it; None: no engine could finish it before its deadline.
         """
-        found: list[tuple[Job, int | None]] = []
+        found: list[tuple[QueuedJob, int | None]] = []
         lookahead_jobs, may_be_batch = self._lookahead_jobs(), True
-        while loads and (entry := self._queue.peek(now, may_be_batch=may_be_batch)) is not None:
-            job = entry.item
+        while loads and (queued := self._queue.peek(now, may_be_batch=may_be_batch)) is not None:
+            job = queued.item
             if self._is_hopeless(job, loads, now):
-                self.remove(job)
-                found.append((job, None))
+                self._queue.remove(queued)
+                found.append((queued, None))
                 continue
             fixed_rows = self._fixed_rows(loads, now) if job.is_batch else ()
             number = choose_engine(loads, job, lookahead_jobs, fixed_rows)
@@ -194,10 +196,9 @@ class JobQueue:
                 break
             if not job.is_batch:
                 self._interactive_at = now
-            self._queue.serve(entry)
-            self.remove(job)
+            self._queue.serve(queued)
             loads[number].add(job)
-            found.append((job, number))
+            found.append((queued, number))
         return found
 
     def waiting_s(self, loads: Sequence[EngineLoad]) -> float:

@@ -41,8 +41,9 @@ class EnginePool:
 
     def __init__(self, spec: EngineSpec, config: PoolConfig, *, observer: EngineObserver | None = None) -> None:
         self._observer = observer
-        self._queue = JobQueue(aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs)
-        self._waiting: dict[int, Pending] = {}  # the jobs in the queue
+        self._queue: JobQueue[Pending] = JobQueue(
+            aging_s=config.batch_aging_s, max_lookahead_jobs=config.lookahead_jobs
+        )
         self._packed = PackedWeights(spec)
         self._engines = [
             EngineHandle(self._packed.spec, config, self._queue.cost_model, observer=observer, on_change=self._schedule)
@@ -167,7 +168,6 @@ class EnginePool:
             pending.fail(refusal)
             return pending.future
         self._queue.add(pending)
-        self._waiting[job.id] = pending
         pending.future.add_done_callback(partial(self._settle, pending))
         if deadline is not None:
             pending.timer = loop.call_later(max(0.0, deadline - now), _expire, pending)
@@ -204,12 +204,11 @@ class EnginePool:
             return
         engines = [engine for engine in self._engines if engine.is_up]
         batches: dict[int, list[Pending]] = {}
-        for job, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
-            pending = self._waiting.pop(job.id)
+        for pending, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
             if number is None:
                 pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
             elif pending.future.done():  # it was cancelled a moment ago: `_settle` comes next
-                engines[number].load.remove(job)
+                engines[number].load.remove(pending.item)
                 self._schedule()
             else:
                 batches.setdefault(number, []).append(pending)
@@ -239,8 +238,7 @@ class EnginePool:
         if pending.timer is not None:
             pending.timer.cancel()
         if pending.engine is None:
-            self._waiting.pop(pending.item.id, None)
-            self._queue.remove(pending.item)
+            self._queue.remove(pending)
         else:
             pending.engine.cancel(pending.item)
         if future.cancelled():  # a call takes its jobs back when its deadline has passed, and when its client goes
@@ -254,7 +252,7 @@ class EnginePool:
             self._observer.job_dropped("decode" if pending.engine else "queue", reason)
 
     def _fail_queue(self, error: DragomanError) -> None:
-        for pending in self._waiting.values():
+        for pending in self._queue:
             pending.fail(error)
 
 

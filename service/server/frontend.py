@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle, SchedulerClient, oldest
+from service.api.calls import CallLifecycle, oldest
 from service.api.grpc import (
     dragoman,
     google,
@@ -44,6 +44,7 @@ from service.call import Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.errors import Unavailable
+from service.models.catalogue import SchedulerClient
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import SlowCalls, load_traces
 from service.translate.glossaries import Glossaries

@@ -333,21 +333,20 @@ class FrontendProcess(SchedulerService):
         if host is None:
             raise Unavailable("the model was replaced; try again")
         current_call.set(call)
+        admission = self._frontends.admission
         if is_part:
-            reservation = self._frontends.admission.admit_part(call.caller)
+            on_room = None if room is None else partial(self._peer.tell, RemoteScheduler.has_room, room)
+            reservation = admission.admit_part(call.caller, on_room)
         else:
             now = time.monotonic()
-            reservation = self._frontends.admission.admit(
-                call.texts, now=now, deadline=call.deadline, caller=call.caller
-            )
-        on_room = None if room is None else partial(self._peer.tell, RemoteScheduler.has_room, room)
+            reservation = admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
         self._calls.add(call)
         try:
             with reservation, host.in_use:
                 reservation.take_characters(characters)
                 if not host.is_loaded:
                     await host.load(call, reservation)
-                return await host.run(work, call, reservation, on_room)
+                return await host.run(work, call, reservation)
         except Overloaded:
             self._wants_departures = self._wants_departures or is_part
             raise

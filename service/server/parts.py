@@ -9,7 +9,7 @@ import grpc.aio
 
 from protos.admin_pb2 import GetStatusResponse
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle, SchedulerClient
+from service.api.calls import CallLifecycle
 from service.api.grpc import admin, reflection
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
 from service.api.grpc.calls import CallHandlers
@@ -23,6 +23,7 @@ from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, metrics_pages
 from service.call import Identity
 from service.config import ServerConfig
+from service.models.catalogue import SchedulerClient
 from service.server.frontend import Frontend
 from service.server.frontends import Frontends
 from service.server.model_hosting import ModelParts

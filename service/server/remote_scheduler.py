@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from model.bundle import Bundle
-from service.api.calls import SchedulerClient
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.wire import JobResult
 from service.errors import Unavailable
-from service.models.catalogue import Catalogue, OnRoom, Settled, UseCount, Work
+from service.models.catalogue import Catalogue, SchedulerClient, Settled, UseCount, Work
 from service.models.check import load_tokenizer
 from service.models.info import TextCodec
 from service.models.options import search_params
@@ -194,12 +193,12 @@ class RemoteModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         """Refuse nothing: only the scheduler process knows how much work waits."""
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         """Have the scheduler process do the work; raises as `ServedModel.run`."""
         call.phase = "queue"
         characters = 0 if work.is_continuation else reservation.characters
         is_part = reservation.kind == "part" or work.is_continuation
-        room = None if on_room is None else self._scheduler.expect_room(on_room)
+        room = None if reservation.on_room is None else self._scheduler.expect_room(reservation.on_room)
         try:
             run = SchedulerService.run
             results = await self._peer.call(run, self._offered.number, work, call, characters, is_part, room)

@@ -12,22 +12,21 @@ the answers are sent.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from service.call import Call
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, TooLong, Unavailable
-from service.models.catalogue import OnRoom, ServedModel, Settled, Work
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, TooLong, Unavailable
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
-from service.scheduler.admission import MIN_RETRY_S, Reservation
+from service.scheduler.admission import Reservation
 from service.scheduler.waiting_lines import WaitingLines
 from service.text.document import Segment
 from service.text.protect import Alphabet, find_spans
 from service.text.sentences import split
 from service.translate.routing import Router
+from service.translate.translator import Door
 
 # A stream takes in no further text while it holds this many characters; with the places it bounds a stream's memory.
 MAX_HELD_CHARACTERS = 1 << 18
@@ -35,7 +34,6 @@ MAX_HELD_CHARACTERS = 1 << 18
 MAX_MESSAGE_CHARACTERS = 1 << 16
 
 
-_Result = TypeVar("_Result")
 TranslateText = Callable[[str], Coroutine[Any, Any, TranslationResult]]
 Answer: TypeAlias = tuple[int, TranslationResult]  # id of a text and its result, which has one translation
 
@@ -217,7 +215,7 @@ class StreamTranslator:
                 message = f"has {len(text)} characters, at most {translator.limits.max_characters} are accepted"
                 raise TooLong(message, field="texts.text", index=0)
             request = replace(self._settings, texts=(text,))
-            result = await self._router.follow(request, call, _LineDoor(self._lines, self._reservation))
+            result = await self._router.follow(request, call, Door(self._reservation, self._lines))
         except DragomanError as error:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise
@@ -226,81 +224,6 @@ class StreamTranslator:
             result = TranslationResult(translations=(Translation(error=error),), model=call.model)
         self._call.text_finished(call)
         return result
-
-
-class _LineDoor:
-    """The door of one text of a stream: refused, it waits in line and tries again."""
-
-    tries = 2
-
-    def __init__(self, lines: WaitingLines, reservation: Reservation) -> None:
-        self._lines = lines
-        self._reservation = reservation
-        self._num_characters = 0
-
-    def take_characters(self, count: int) -> None:
-        """Note what the text will hold while an engine has it; while it waits, it holds nothing."""
-        self._num_characters = count
-
-    def refuse_early(self, model: ServedModel, call: Call) -> None:
-        """Refuse nothing: a text that has been tokenised stays so while it waits."""
-
-    async def load(self, model: ServedModel, call: Call) -> None:
-        """As `ServedModel.load`."""
-        await self._when_admitted(model, call, lambda reservation, _: model.load(call, reservation))
-
-    async def run(self, model: ServedModel, work: Work, call: Call) -> list[Settled]:
-        """As `ServedModel.run`."""
-        if work.is_continuation:
-            with self._reservation.part() as reservation:
-                return await model.run(work, call, reservation)
-
-        def run(reservation: Reservation, on_room: OnRoom) -> Coroutine[Any, Any, list[Settled]]:
-            reservation.take_characters(self._num_characters)
-            return model.run(work, call, reservation, on_room)
-
-        return await self._when_admitted(model, call, run)
-
-    @contextmanager
-    def part(self) -> Iterator["_LineDoor"]:
-        """Give the door for a part of the request."""
-        yield _LineDoor(self._lines, self._reservation)
-
-    async def _when_admitted(
-        self, model: ServedModel, call: Call, step: Callable[[Reservation, OnRoom], Coroutine[Any, Any, _Result]]
-    ) -> _Result:
-        # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
-        line = (call.caller.identity, model.info.name, call.priority)
-        retry_after_s: float | None = None
-        if not self._lines.has_line(line):
-            try:
-                with self._reservation.part() as reservation:
-                    return await step(reservation, None)
-            except Overloaded as error:
-                retry_after_s = _pause_s(error)
-        with self._lines.queue(line) as place:
-            while True:
-                await place.turn(retry_after_s)
-                try:
-                    with self._reservation.part() as reservation:
-                        return await step(reservation, place.enter)
-                except Overloaded as error:
-                    retry_after_s = _pause_s(error)
-                    place.join()  # it has left the line if an engine was too full for what admission had let in
-
-
-def _pause_s(refusal: Overloaded) -> float:
-    """Return how long the first in line waits at most before it tries again.
-
-    Raises:
-        OutOfMemory: an engine had too little memory; to wait for room is of no use.
-        DeadlineExceeded: the text would be too late.
-    """
-    if isinstance(refusal, OutOfMemory):
-        raise refusal
-    if refusal.reason == "deadline_unattainable":
-        raise DeadlineExceeded(str(refusal)) from refusal
-    return max(refusal.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try
 
 
 MAX_AT_ONCE = 8  # sentences of one text that are in the queue or in the batch

@@ -9,21 +9,22 @@ text (`texts.py`).
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Protocol, Self
+from typing import TypeVar
 
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams
-from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
 from service.models.catalogue import Catalogue, ServedModel, Settled, Work
 from service.models.info import TextCodec, for_languages
 from service.models.options import search_params
 from service.records import NO_OPTIONS, ModelInfo, Term, TextFormat, Translation, TranslationRequest, TranslationResult
-from service.scheduler.admission import Admission, Reservation
+from service.scheduler.admission import MIN_RETRY_S, Admission, Reservation
+from service.scheduler.waiting_lines import WaitingLines
 from service.scores import ScoreRequest
 from service.text.glossary import Glossary, check_terms
 from service.threads import in_loop, loop_in_thread
@@ -42,61 +43,99 @@ WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused un
 MOST_WAITS = 4_096  # callers that can be told so; they come from outside
 
 
-class Door(Protocol):
-    """How the texts of a request get to a model: what they hold, and what becomes of them where there is no room."""
-
-    tries: int  # with an engine that is lost or has too little memory
-
-    def take_characters(self, count: int) -> None:
-        """Count the texts' characters in before they cost anything."""
-        ...
-
-    def refuse_early(self, model: ServedModel, call: Call) -> None:
-        """Raise Overloaded if no text can be taken; before a long one is tokenised."""
-        ...
-
-    async def load(self, model: ServedModel, call: Call) -> None:
-        """As `ServedModel.load`."""
-        ...
-
-    async def run(self, model: ServedModel, work: Work, call: Call) -> list[Settled]:
-        """As `ServedModel.run`."""
-        ...
-
-    def part(self) -> "AbstractContextManager[Door]":
-        """Return the door for a part of the request, which gives back at its end what it held."""
-        ...
+_Result = TypeVar("_Result")
 
 
-class Admitted:
-    """The door of a request that holds a reservation: what is refused ends it."""
+class Door:
+    """How the texts of a request get to a model: with its reservation, or, those of a stream, each when it is its turn.
 
-    tries = 1
+    What is refused ends a request; a text of a stream waits in line and tries again, and holds nothing meanwhile.
+    """
 
-    def __init__(self, reservation: Reservation) -> None:
+    def __init__(self, reservation: Reservation, lines: WaitingLines | None = None) -> None:
+        """Enter with what a request holds, or, by these lines, with parts of what its stream holds."""
+        self.tries = 1 if lines is None else 2  # with an engine that is lost or has too little memory
         self._reservation = reservation
+        self._lines = lines
+        self._num_characters = 0
 
     def take_characters(self, count: int) -> None:
-        """Count the texts' characters in; raises as `Reservation.take_characters`."""
-        self._reservation.take_characters(count)
+        """Count the texts' characters in before they cost anything; raises as `Reservation.take_characters`."""
+        if self._lines is None:
+            self._reservation.take_characters(count)
+        self._num_characters = count
 
     def refuse_early(self, model: ServedModel, call: Call) -> None:
-        """Raise Overloaded if no text can be taken."""
-        model.refuse_early(call, self._reservation)
+        """Raise Overloaded if no text of a request can be taken; before a long one is tokenised."""
+        if self._lines is None:
+            model.refuse_early(call, self._reservation)
 
     async def load(self, model: ServedModel, call: Call) -> None:
         """As `ServedModel.load`."""
-        await model.load(call, self._reservation)
+        if self._lines is None:
+            await model.load(call, self._reservation)
+        else:
+            await self._in_turn(self._lines, model, call, lambda own: model.load(call, own))
 
     async def run(self, model: ServedModel, work: Work, call: Call) -> list[Settled]:
         """As `ServedModel.run`."""
-        return await model.run(work, call, self._reservation)
+        if self._lines is None:
+            return await model.run(work, call, self._reservation)
+        if work.is_continuation:
+            with self._reservation.part() as own:
+                return await model.run(work, call, own)
+
+        def run(own: Reservation) -> Awaitable[list[Settled]]:
+            own.take_characters(self._num_characters)
+            return model.run(work, call, own)
+
+        return await self._in_turn(self._lines, model, call, run)
 
     @contextmanager
-    def part(self) -> Iterator[Self]:
-        """Give the door for a part of the request."""
-        with self._reservation.part() as reservation:
-            yield type(self)(reservation)
+    def part(self) -> Iterator["Door"]:
+        """Give the door for a part of the request, which gives back at its end what it held."""
+        if self._lines is not None:
+            yield Door(self._reservation, self._lines)
+            return
+        with self._reservation.part() as own:
+            yield Door(own)
+
+    async def _in_turn(
+        self, lines: WaitingLines, model: ServedModel, call: Call, step: Callable[[Reservation], Awaitable[_Result]]
+    ) -> _Result:
+        """Return what a step gives that has a reservation of its own, once that is not refused."""
+        # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
+        line = (call.caller.identity, model.info.name, call.priority)
+        retry_after_s: float | None = None
+        if not lines.has_line(line):
+            try:
+                with self._reservation.part() as own:
+                    return await step(own)
+            except Overloaded as error:
+                retry_after_s = _pause_s(error)
+        with lines.queue(line) as place:
+            while True:
+                await place.turn(retry_after_s)
+                try:
+                    with self._reservation.part(on_room=place.enter) as own:
+                        return await step(own)
+                except Overloaded as error:
+                    retry_after_s = _pause_s(error)
+                    place.join()  # it has left the line if an engine was too full for what admission had let in
+
+
+def _pause_s(refusal: Overloaded) -> float:
+    """Return how long the first in line waits at most before it tries again.
+
+    Raises:
+        OutOfMemory: an engine had too little memory; to wait for room is of no use.
+        DeadlineExceeded: the text would be too late.
+    """
+    if isinstance(refusal, OutOfMemory):
+        raise refusal
+    if refusal.reason == "deadline_unattainable":
+        raise DeadlineExceeded(str(refusal)) from refusal
+    return max(refusal.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try
 
 
 class _Runs:
@@ -186,7 +225,7 @@ class Translator:
         return self.admission.late(ahead_s, finish_s, now=now, deadline=deadline)
 
     @contextmanager
-    def admit(self, request: TranslationRequest, call: Call) -> Iterator[Admitted]:
+    def admit(self, request: TranslationRequest, call: Call) -> Iterator[Door]:
         """Give the door of a request that may come in; raises as `Admission.admit`."""
         call.texts = len(request.texts)
         call.priority = call.caller.allowed(request.priority)
@@ -194,7 +233,7 @@ class Translator:
             call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
         ) as reservation:
             try:
-                yield Admitted(reservation)
+                yield Door(reservation)
             except Overloaded as error:
                 if error.wait is not None and len(self._waits) < MOST_WAITS:
                     self._waits[call.caller.identity] = error.wait

@@ -11,7 +11,7 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import Overloaded, Wait
-from service.models.catalogue import OnRoom, Settled, UseCount, Work
+from service.models.catalogue import Settled, UseCount, Work
 from service.models.info import TextCodec
 from service.models.loaded import ModelHost, check_time, run_work, with_smaller_beam
 from service.models.options import search_params
@@ -104,10 +104,10 @@ class ManualModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         check_time((), self.default_params, call, reservation, self.pool)
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         work = with_smaller_beam(work, self.pool, self.limits) if work.allow_smaller_beam else work
         try:
-            return await run_work(work, call, reservation, self.pool, on_room)
+            return await run_work(work, call, reservation, self.pool)
         except Overloaded as error:
             error.wait = self.wait
             raise

@@ -20,7 +20,7 @@ from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
-from service.models.catalogue import Catalogue, OnRoom, Settled, UseCount, Work
+from service.models.catalogue import Catalogue, Settled, UseCount, Work
 from service.models.info import TextCodec, describe
 from service.models.options import search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
@@ -141,7 +141,7 @@ class ScriptedModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         pass
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         await asyncio.sleep(0)
         return [
             self._searched(job.source_ids, job.params)

@@ -112,7 +112,9 @@ class SimulatedServer:
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.limits)
-        self.queue = JobQueue(aging_s=self.limits.batch_aging_s, max_lookahead_jobs=self.max_lookahead_jobs)
+        self.queue: JobQueue[Entry[Job]] = JobQueue(
+            aging_s=self.limits.batch_aging_s, max_lookahead_jobs=self.max_lookahead_jobs
+        )
         self.scheduler = Scheduler(SchedulerConfig(max_rows=self.max_rows))
         self.load = EngineLoad(self.max_rows, self.scheduler.config.max_source_tokens)
         self.requests: dict[int, Request] = {}  # in the queue or the engine, by job id
@@ -147,9 +149,9 @@ class SimulatedServer:
             if number % STATS_STEPS == 0:
                 self.queue.cost_model.reported(replace(self.stats, waiting_jobs=self.scheduler.num_waiting))
                 self.stats = StepStats()
-            for job in [job for job in self.queue if self.requests[job.id].deadline <= now]:
-                self.queue.remove(job)
-                self._end(job)
+            for entry in [entry for entry in self.queue if self.requests[entry.item.id].deadline <= now]:
+                self.queue.remove(entry)
+                self._end(entry.item)
             inbox += self._hand_out(now)
 
     def _arrive(self, request: Request) -> None:
@@ -178,7 +180,7 @@ class SimulatedServer:
         self.queue.add(Entry(job, caller, priority, now))
 
     def _hand_out(self, now: float) -> list[Job]:
-        found = self.queue.hand_out([self.load], now)
+        found = [(entry.item, engine) for entry, engine in self.queue.hand_out([self.load], now)]
         for job, engine in found:
             if engine is None:
                 self._end(job)

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
-from service.api.calls import CallLifecycle, SchedulerClient
+from service.api.calls import CallLifecycle
 from service.api.grpc import dragoman
 from service.api.grpc.calls import CallHandlers
 from service.api.grpc.dragoman import TRANSLATE_STREAM, StreamServicer, TranslationServicer
@@ -20,7 +20,7 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
-from service.models.catalogue import Catalogue, OnRoom, ServedModel, Settled, UseCount, Work
+from service.models.catalogue import Catalogue, SchedulerClient, ServedModel, Settled, UseCount, Work
 from service.models.info import TextCodec
 from service.records import ModelInfo
 from service.scheduler.admission import Reservation
@@ -82,14 +82,14 @@ class OneModel:
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
         pass
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         text = self._tokenizer.decode(work.jobs[0].source_ids[:-1])
         call.phase = "decode"
         is_refused = any(
             isinstance(error, Overloaded) and error.reason != OUT_OF_MEMORY for error in self.errors.get(text, ())
         )
-        if on_room is not None and not is_refused:
-            on_room()
+        if not is_refused:
+            reservation.got_room()
         self.begun.put_nowait(text)
         if errors := self.errors.get(text):
             raise errors.pop(0)

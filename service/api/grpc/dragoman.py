@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from protos import translation_pb2 as pb
-from service.api.calls import SchedulerClient
 from service.api.grpc.calls import Handler, Malformed, stream, unary
 from service.api.grpc.codec import decode_request, encode_answers, encode_detected, encode_model, encode_result
 from service.api.grpc.score_codec import decode_score_request, encode_scores
 from service.api.grpc.status import code_of
 from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
+from service.models.catalogue import SchedulerClient
 from service.models.info import languages_of
 from service.records import TranslationResult
 from service.scheduler.admission import Reservation

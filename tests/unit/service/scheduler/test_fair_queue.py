@@ -18,7 +18,7 @@ class Line:
     """A queue of strings, at a moment that the test sets, and the entry of everything that was put into it."""
 
     def __init__(self) -> None:
-        self.queue: FairQueue[str] = FairQueue(aging_s=AGING_S)
+        self.queue: FairQueue[Entry[str]] = FairQueue(aging_s=AGING_S)
         self.now = 0.0
         self.entries: dict[str, Entry[str]] = {}
 

@@ -32,11 +32,11 @@ def job(deadline: float | None = None, priority: Priority = INTERACTIVE) -> Job:
     )
 
 
-def new() -> JobQueue:
+def new() -> JobQueue[Entry[Job]]:
     return JobQueue(aging_s=10.0, max_lookahead_jobs=8)
 
 
-def measured() -> JobQueue:
+def measured() -> JobQueue[Entry[Job]]:
     """Of an engine that translates 100 sentences of 10 tokens a second, 10 at a time, in 10 steps of 10 ms."""
     queue = new()
     for _ in range(40):
@@ -46,7 +46,7 @@ def measured() -> JobQueue:
 
 
 def add(
-    queue: JobQueue, number: int = 1, caller: Caller = A, priority: Priority = INTERACTIVE, at: float = 0.0
+    queue: JobQueue[Entry[Job]], number: int = 1, caller: Caller = A, priority: Priority = INTERACTIVE, at: float = 0.0
 ) -> None:
     for _ in range(number):
         queue.add(Entry(job(priority=priority), caller, priority, at))
@@ -60,7 +60,7 @@ def load_of(num_jobs: int) -> EngineLoad:
 
 
 def forecast(
-    queue: JobQueue,
+    queue: JobQueue[Entry[Job]],
     num_sentences: int = 1,
     *,
     caller: Caller = A,
@@ -154,8 +154,8 @@ class TestHandOut:
         assert (found, len(queue)) == ([], 1)
 
     def test_job_that_was_removed_is_not_handed_out(self):
-        queue, gone = new(), job()
-        queue.add(Entry(gone, A, INTERACTIVE, 0.0))
+        queue, gone = new(), Entry(job(), A, INTERACTIVE, 0.0)
+        queue.add(gone)
 
         queue.remove(gone)
         queue.remove(gone)
@@ -175,8 +175,8 @@ class TestHandOut:
     )
     def test_job_with_too_little_time_for_its_own_steps_leaves_the_queue(self, left_s, num_held, is_too_late):
         queue, loads = measured(), [load_of(num_held)]
-        hurried = job(None if left_s is None else 5.0 + left_s)
-        queue.add(Entry(hurried, A, INTERACTIVE, 5.0))
+        hurried = Entry(job(None if left_s is None else 5.0 + left_s), A, INTERACTIVE, 5.0)
+        queue.add(hurried)
 
         found = queue.hand_out(loads, now=5.0)
 
@@ -203,14 +203,14 @@ class TestBatchBesideInteractive:
     """A document's sentences in an engine of 100 rows, whose step takes as long with 20 rows as twice with none."""
 
     @pytest.fixture
-    def queue(self) -> JobQueue:
+    def queue(self) -> JobQueue[Entry[Job]]:
         queue = measured()
         for rows in (10, 50, 100) * 30:
             queue.cost_model.reported(StepStats(steps=5, loop_steps=5, rows=5 * rows, busy_s=5 * (0.02 + 0.001 * rows)))
         return queue
 
     @staticmethod
-    def rows_of(queue: JobQueue, load: EngineLoad, now: float) -> tuple[int, int]:
+    def rows_of(queue: JobQueue[Entry[Job]], load: EngineLoad, now: float) -> tuple[int, int]:
         """All rows, and those of batch work, once what has its turn is handed out."""
         queue.hand_out([load], now)
         return load.rows, load.batch_rows

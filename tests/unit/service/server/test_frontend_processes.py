@@ -14,7 +14,7 @@ from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, from_payload, to_frame
 from service.errors import Overloaded, Unavailable
-from service.models.catalogue import OnRoom, ServedModel, Settled, UseCount, Work
+from service.models.catalogue import ServedModel, Settled, UseCount, Work
 from service.models.loaded import ModelHost
 from service.processes.rpc import Peer
 from service.scheduler.admission import Reservation
@@ -47,7 +47,7 @@ class GatedHost:
         self.running = 0
         self.refusal: Overloaded | None = None
 
-    async def run(self, work: Work, call: Call, reservation: Reservation, on_room: OnRoom = None) -> list[Settled]:
+    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         if self.refusal is not None:
             raise self.refusal
         self.running += 1

@@ -32,7 +32,7 @@ from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
 from service.text import detector
 from service.translate.routing import Router
-from service.translate.translator import Admitted, Door, Translator
+from service.translate.translator import Door, Translator
 from service.translate.usage import UsageMeter
 from tests.fakes.manual_pool import ManualModel
 from tests.fakes.model_info import model_info
@@ -320,7 +320,7 @@ class TestWhatStays:
         request = TranslationRequest(texts=(GERMAN,), target_language="de")
 
         with two.translator.admission.admit_part(two.call.caller) as reservation:
-            result = await two.router.follow(request, two.call, Admitted(reservation))
+            result = await two.router.follow(request, two.call, Door(reservation))
 
         assert (texts_of(result), two.translator.seen) == ([GERMAN], [])
 
@@ -447,7 +447,7 @@ class TestStreams:
         plain = replace(request, model="en_de")
 
         with pivot.translator.admission.admit_part(pivot.call.caller) as reservation:
-            door = Admitted(reservation)
+            door = Door(reservation)
             assert texts_of(await pivot.router.follow(request, pivot.call, door)) == [f"en_de(fr_en({FRENCH}))"]
             assert texts_of(await pivot.router.follow(plain, pivot.call, door)) == [f"en_de({FRENCH})"]
 
