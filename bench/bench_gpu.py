@@ -33,8 +33,7 @@ from model.bundle import Bundle, default_bundle_dir
 from model.corpus import read_lines
 from model.manifest import GPU_PRECISION
 from model.tokenizer import Tokenizer
-from service.engine.cpu.runner import CpuRunner
-from service.engine.cpu.session import open_session
+from service.engine.cpu.runner import CpuRunner, open_session
 from service.engine.cuda import cudart
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import CudaRunner, graph_paths

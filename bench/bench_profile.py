@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from model.bundle import Bundle, default_bundle_dir
 from model.corpus import read_lines
 from model.tokenizer import Tokenizer
-from service.engine.cpu import session
-from service.engine.cpu.runner import CpuRunner
-from service.engine.cpu.session import session_options
+from service.engine.cpu import runner
+from service.engine.cpu.runner import CpuRunner, session_options
 from service.engine.loop import EngineLoop
 from service.engine.wire import Job, SchedulerConfig, SearchParams, StepStats
 from tests.fakes.own_text import own_sentences
@@ -52,7 +51,7 @@ def open_engine(bundle: Bundle, precision: str | None, max_rows: int, profile_di
         options.profile_file_prefix = str(profile_dir / "session")  # type: ignore[operator]
         return options
 
-    session.session_options = profiled if profile_dir else session_options
+    runner.session_options = profiled if profile_dir else session_options
     return EngineLoop(CpuRunner(bundle, precision=precision), SchedulerConfig(max_rows=max_rows))
 
 

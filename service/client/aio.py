@@ -47,6 +47,9 @@ from service.records import (
     DetectedLanguage,
     ModelInfo,
     Priority,
+    ScorePair,
+    ScoreRequest,
+    ScoreResult,
     Term,
     TextFormat,
     TranslateOptions,
@@ -54,7 +57,6 @@ from service.records import (
     TranslationRequest,
     TranslationResult,
 )
-from service.scores import ScorePair, ScoreRequest, ScoreResult
 
 
 class RequestOptions(TypedDict, total=False):

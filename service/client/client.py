@@ -26,8 +26,7 @@ from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
 from service.client.texts import require_several, split_into_calls
 from service.errors import Unavailable
-from service.records import DetectedLanguage, ModelInfo, Translation, TranslationResult
-from service.scores import ScoreResult
+from service.records import DetectedLanguage, ModelInfo, ScoreResult, Translation, TranslationResult
 
 _Result = TypeVar("_Result")
 

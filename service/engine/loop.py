@@ -10,15 +10,25 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeVar
 
 from model.bundle import BundleError
 from service.engine.beam import BeamSearch, may_repeat, num_candidates
-from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner
+from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner, scored_shape
 from service.engine.scheduler import Drop, Plan, Scheduler
-from service.engine.scoring import scored_hypothesis, scorer_batches
-from service.engine.wire import FailureKind, Hypothesis, Job, JobFailure, JobResult, Outcome, SchedulerConfig, StepStats
+from service.engine.wire import (
+    FailureKind,
+    FinishReason,
+    Forced,
+    Hypothesis,
+    Job,
+    JobFailure,
+    JobResult,
+    Outcome,
+    SchedulerConfig,
+    StepStats,
+)
 
 # Steps of plain sentences that the runner may take by itself: so long at most do new sentences and cancellations wait.
 _AHEAD_S = 0.002
@@ -30,6 +40,8 @@ _MESSAGES = {
     FailureKind.NON_FINITE: "the model produced non-finite scores for this sentence",
     FailureKind.OUT_OF_MEMORY: "there is too little memory for this batch; the next ones are smaller",
 }
+
+_Other = TypeVar("_Other")
 
 # Beam size, width of the source or 0 where none is padded, whether it keeps to its shortlist, candidates.
 GroupKey = tuple[int, int, bool, int]
@@ -181,7 +193,7 @@ class EngineLoop:
                 scored.append((job, encoding))
             else:
                 together.setdefault((self._key(job), id(encoding.batch)), []).append((job, encoding))
-        for batch in scorer_batches(scored, itemgetter(0), self._scheduler.config.encoder_run_tokens):
+        for batch in scorer_batches(scored, self._scheduler.config.encoder_run_tokens):
             outcomes += self._score(batch)
         for (key, _), started in together.items():
             try:
@@ -241,7 +253,7 @@ class EngineLoop:
         outcomes: list[Outcome] = []
         for (job, encoding), forced in zip(started, found, strict=True):
             if all(map(math.isfinite, forced.log_probs)):
-                hypotheses = (scored_hypothesis(job, forced),)
+                hypotheses = (_scored_hypothesis(job, forced),)
                 queue_s = began - self._arrived_at[job.id] - encoding.encode_s
                 outcomes.append(JobResult(job.id, hypotheses, queue_s, encoding.encode_s, score_s, 1, forced))
             else:
@@ -374,3 +386,28 @@ def encoder_batches(jobs: Iterable[Job], max_tokens: int) -> Iterator[Sequence[J
         batch.append(job)
     if batch:
         yield batch
+
+
+def scorer_batches(jobs: Iterable[tuple[Job, _Other]], max_tokens: int) -> Iterator[list[tuple[Job, _Other]]]:
+    """Yield jobs that are scored together, each with what belongs to it.
+
+    They are of one shape, and have no more tokens of both sides than that, padding included.
+    """
+
+    def shape(encoded: tuple[Job, object]) -> tuple[int, int]:
+        return scored_shape(len(encoded[0].source_ids), len(encoded[0].scored_ids or ()) + 1)
+
+    for lengths, alike in groupby(sorted(jobs, key=shape), key=shape):
+        batch: list[tuple[Job, _Other]] = []
+        for encoded in alike:
+            if batch and (len(batch) + 1) * sum(lengths) > max_tokens:
+                yield batch
+                batch = []
+            batch.append(encoded)
+        yield batch
+
+
+def _scored_hypothesis(job: Job, forced: Forced) -> Hypothesis:
+    """Return the given translation as a search would have returned it."""
+    score = math.fsum(forced.log_probs) / len(forced.log_probs) ** job.params.length_penalty
+    return Hypothesis(job.scored_ids or (), score, FinishReason.END_OF_SENTENCE)

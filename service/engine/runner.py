@@ -80,7 +80,7 @@ class Runner(Protocol):
 
         Args:
             encoded: of each sentence, the batch that `encode` returned and its index there.
-            translations: without end-of-sentence; of pairs that `scoring.scored_shape` pads alike.
+            translations: without end-of-sentence; of pairs that `scored_shape` pads alike.
 
         Raises:
             BundleError: the bundle has no graph for it.
@@ -215,6 +215,18 @@ class StepGraph(NamedTuple):
         """Return the inputs that say where the logits, with so many columns a row, change, and how."""
         arrays = {"edit_places": edits.rows * num_columns + edits.tokens, "edit_values": edits.values}
         return arrays | {"edit_factors": edits.factors} if self.takes_factors else arrays
+
+
+SCORED_MULTIPLE = 16  # that both sides of a pair to score are padded to, end-of-sentence included
+
+
+def scored_shape(num_source: int, num_target: int) -> tuple[int, int]:
+    """Return the lengths that the sides of a pair to score are padded to.
+
+    They depend on that pair alone: the shape of a product decides the order of its sums, and so the last bits of a
+    result that must not depend on the batch.
+    """
+    return -(-num_source // SCORED_MULTIPLE) * SCORED_MULTIPLE, -(-num_target // SCORED_MULTIPLE) * SCORED_MULTIPLE
 
 
 def layer_names(kind: str, num_layers: int, parts: Sequence[str] = ("key", "value")) -> list[str]:

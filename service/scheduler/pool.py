@@ -3,23 +3,235 @@
 Lives in an event loop.  Jobs wait here, in the job queue's order, where a cancelled or late one costs
 nothing; an engine holds what it can run now and a few more, so that it never waits for this process.  They also wait
 for an engine that is replaced at once; when all replacements have to pause first, jobs are refused and not kept.
+
+    EngineHandle    one engine: its process, the jobs that it holds, and how their futures end
+    EnginePool      the jobs that wait, and all engines of a model
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import Literal, Protocol
 
-from service.call import ANYBODY, Call, Caller
-from service.engine.wire import EngineSpec, Job, JobResult, SearchParams
-from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
-from service.processes.process import StartError, SupervisorConfig
+from service.call import Call
+from service.engine.wire import (
+    Cancel,
+    Command,
+    EngineSpec,
+    FailureKind,
+    Job,
+    JobResult,
+    Outcome,
+    Report,
+    SearchParams,
+    StepStats,
+)
+from service.engine.worker import command_line
+from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
+from service.processes.process import Program, StartError, Supervisor, SupervisorConfig
 from service.records import Priority
-from service.scheduler.engine_handle import EngineHandle, EngineObserver, EngineSnapshot, Pending
+from service.scheduler.cost import CostModel
+from service.scheduler.fair_queue import Entry
 from service.scheduler.job_queue import EngineLoad, JobQueue
 from service.scheduler.packed_weights import PackedWeights
+
+_MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
+_RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then
+
+EngineState = Literal["up", "starting", "waiting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSnapshot:
+    """One engine at one moment."""
+
+    pid: int | None  # None: no process takes work now
+    state: EngineState  # waiting: for another attempt to start one
+    jobs: int  # sentences it holds
+    rows: int  # hypotheses it decodes, as it last reported
+    max_rows: int  # up to which it starts jobs, as it last reported; less than configured where memory is short
+    restarts: int  # processes that were lost
+    silent_s: float  # since its last sign of life
+
+
+class EngineObserver(Protocol):
+    """Counts what happens to engines and jobs; called in the event loop's thread."""
+
+    def step(self, stats: StepStats) -> None:
+        """Count an engine's work since its last report."""
+        ...
+
+    def engine_lost(self) -> None:
+        """Count an engine that was lost."""
+        ...
+
+    def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
+        """Count a job that was cancelled, or late, before it had a result."""
+        ...
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending(Entry[Job]):
+    """A job that somebody waits for, in the queue or in an engine."""
+
+    future: "asyncio.Future[JobResult]"
+    call: Call  # that it belongs to
+    engine: "EngineHandle | None" = None  # None: not given to an engine
+    timer: asyncio.TimerHandle | None = None
+
+    def fail(self, error: DragomanError) -> None:
+        """Raise an error where somebody still waits."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Give an engine's outcome to whoever still waits."""
+        if isinstance(outcome, JobResult):
+            if not self.future.done():
+                self.future.set_result(outcome)
+        elif outcome.kind is FailureKind.DEADLINE:
+            self.fail(DeadlineExceeded(outcome.message))
+        elif outcome.kind is FailureKind.OUT_OF_MEMORY:
+            self.fail(OutOfMemory(outcome.message, retry_after_s=_RETRY_AFTER_MEMORY_S))
+        else:
+            self.fail(InternalError(outcome.message))
+
+
+class EngineHandle:
+    """One engine and the jobs that it has not answered yet."""
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        config: SupervisorConfig,
+        cost_model: CostModel,
+        *,
+        observer: EngineObserver | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            spec: what the engine process is told.
+            config: how patient to be with it.
+            cost_model: learns from its jobs and steps.
+            observer: counts what happens.
+            on_change: called when the engine may have room, and when its replacement has to wait.
+        """
+        self.supervisor = Supervisor(
+            Program(name="engine", command_line=command_line, spec=lambda: spec),
+            config,
+            on_record=self._take_report,
+            on_lost=self._lose_jobs,
+            on_change=on_change,
+        )
+        self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
+        self.load = EngineLoad(spec.scheduler.max_rows, spec.scheduler.max_source_tokens)
+        self.live_rows = 0  # that were decoding at its last report
+        self._budgets = spec.scheduler
+        self._cost_model = cost_model
+        self._observer = observer
+        self._on_change = on_change
+        self._num_losses = 0
+        self._num_non_finite = 0  # sentences in a row
+        self._heard_at = time.monotonic()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the engine takes jobs; one that is being ended does not."""
+        process = self.supervisor.process
+        return process is not None and not process.is_unhealthy
+
+    def start_jobs(self, jobs: Sequence[Pending]) -> None:
+        """Give jobs to the engine, whose load counts them already."""
+        for pending in jobs:
+            pending.engine = self
+            pending.call.phase = "decode"
+            self.jobs[pending.item.id] = pending
+        self._send([pending.item for pending in jobs])
+
+    def cancel(self, job: Job) -> None:
+        """Have the engine drop a job, if it has not answered yet; it counts until it has."""
+        if job.id in self.jobs:
+            self._send([Cancel(job.id)])
+
+    def fail_all(self, error: DragomanError) -> None:
+        """Fail all jobs that the engine holds."""
+        for pending in self.jobs.values():
+            pending.fail(error)
+        self.jobs.clear()
+        self.load.clear()
+
+    async def stop(self) -> None:
+        """End the process; what it holds is of no use to anybody."""
+        self.jobs.clear()
+        self.load.clear()
+        self.live_rows = 0
+        await self.supervisor.stop()
+
+    def snapshot(self, now: float) -> EngineSnapshot:
+        """Describe the engine at this moment."""
+        process = self.supervisor.process
+        waiting: EngineState = "starting" if self.supervisor.retry_in_s is None else "waiting"
+        return EngineSnapshot(
+            pid=process.pid if process else None,
+            state="up" if self.is_up else waiting,
+            jobs=len(self.jobs),
+            rows=self.live_rows,
+            max_rows=self.load.max_rows,
+            restarts=self._num_losses,
+            silent_s=now - self._heard_at,
+        )
+
+    def _send(self, commands: Sequence[Command]) -> None:
+        if self.supervisor.process is not None:
+            self.supervisor.process.send(tuple(commands))
+
+    def _take_report(self, report: Report) -> None:
+        self._heard_at = time.monotonic()
+        for outcome in report.outcomes:
+            self._note_non_finite(outcome)
+            pending = self.jobs.pop(outcome.job_id, None)
+            if pending is None:  # failed meanwhile
+                continue
+            self.load.remove(pending.item)
+            if isinstance(outcome, JobResult) and outcome.forced is None:  # the model learns how long searches take
+                self._cost_model.finished(pending.item, outcome)
+            pending.resolve(outcome)
+        if stats := report.stats:
+            self.live_rows = stats.live_rows
+            self._set_budgets(stats.max_rows, stats.max_source_tokens)
+            self._cost_model.reported(stats)
+            if self._observer:
+                self._observer.step(stats)
+        if report.outcomes:
+            self._on_change()
+
+    def _note_non_finite(self, outcome: Outcome) -> None:
+        """End an engine that has given nothing but non-finite scores for too long."""
+        if isinstance(outcome, JobResult):
+            self._num_non_finite = 0
+        elif outcome.kind is FailureKind.NON_FINITE:
+            self._num_non_finite += 1
+            if self._num_non_finite == _MOST_NON_FINITE and self.supervisor.process is not None:
+                self.supervisor.process.mark_unhealthy(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
+
+    def _lose_jobs(self, reason: str) -> None:
+        self._num_non_finite = 0
+        self.live_rows = 0
+        self._set_budgets(0, 0)
+        self._num_losses += 1
+        self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
+        if self._observer:
+            self._observer.engine_lost()
+
+    def _set_budgets(self, max_rows: int, max_source_tokens: int) -> None:
+        """Note what the engine runs now, which is less than it was told where memory is short; 0: what it was told."""
+        self.load.max_rows = max_rows or self._budgets.max_rows
+        self.load.max_source_tokens = max_source_tokens or self._budgets.max_source_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,22 +349,22 @@ class EnginePool:
         if idle and self.engines > 1:
             await idle[-1].stop()
 
-    def forecast(self, sources: Sequence[int], params: SearchParams, call: Call | None = None) -> tuple[float, float]:
+    def forecast(self, sources: Sequence[int], params: SearchParams, call: Call) -> tuple[float, float]:
         """Return what `JobQueue.forecast` says of sentences with so many source tokens each in this call."""
-        caller, priority, _ = _terms_of(call)
-        return self._queue.forecast(sources, params, caller=caller, priority=priority, loads=self._loads())
+        priority = call.priority or Priority.INTERACTIVE
+        return self._queue.forecast(sources, params, caller=call.caller, priority=priority, loads=self._loads())
 
     def typical_forecast(self, params: SearchParams, call: Call) -> tuple[float, float]:
         """Return the forecast for one sentence in this call of the length that sentences have had lately."""
         return self.forecast((round(self._queue.typical_tokens),), params, call)
 
-    def submit(self, job: Job, call: Call | None = None) -> "asyncio.Future[JobResult]":
+    def submit(self, job: Job, call: Call) -> "asyncio.Future[JobResult]":
         """Queue one sentence.
 
         Args:
             job: what the engine is to do, which gets its number, its times and its class here.
             call: the call that the sentence belongs to: whose share of the engines it takes, which work it goes before,
-                and its deadline; None: interactive work of nobody in particular, without a deadline.
+                and its deadline.
 
         Returns:
             A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
@@ -160,17 +372,16 @@ class EnginePool:
             job.
         """
         now, loop = time.monotonic(), asyncio.get_running_loop()
-        caller, priority, deadline = _terms_of(call)
+        priority = call.priority or Priority.INTERACTIVE
         is_batch = priority is Priority.BATCH
-        job = job._replace(id=next(self._ids), deadline=deadline, submitted_at=now, is_batch=is_batch)
-        pending = Pending(job, caller, priority, now, future=loop.create_future(), call=call)
+        job = job._replace(id=next(self._ids), deadline=call.deadline, submitted_at=now, is_batch=is_batch)
+        pending = Pending(job, call.caller, priority, now, future=loop.create_future(), call=call)
         if refusal := self._refusal():
             pending.fail(refusal)
             return pending.future
         self._queue.add(pending)
         pending.future.add_done_callback(partial(self._settle, pending))
-        if deadline is not None:
-            pending.timer = loop.call_later(max(0.0, deadline - now), _expire, pending)
+        pending.timer = loop.call_later(max(0.0, call.deadline - now), _expire, pending)
         self._schedule()
         return pending.future
 
@@ -242,8 +453,7 @@ class EnginePool:
         else:
             pending.engine.cancel(pending.item)
         if future.cancelled():  # a call takes its jobs back when its deadline has passed, and when its client goes
-            is_late = pending.call is not None and pending.call.is_late(time.monotonic())
-            reason = "deadline" if is_late else "cancelled"
+            reason = "deadline" if pending.call.is_late(time.monotonic()) else "cancelled"
         elif isinstance(future.exception(), DeadlineExceeded):
             reason = "deadline"
         else:
@@ -259,10 +469,3 @@ class EnginePool:
 def _expire(pending: Pending) -> None:
     where = "queued" if pending.engine is None else "decoding"
     pending.fail(DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
-
-
-def _terms_of(call: Call | None) -> tuple[Caller, Priority, float | None]:
-    """Return whose work a call is, which class of work, and its deadline."""
-    if call is None:
-        return ANYBODY, Priority.INTERACTIVE, None
-    return call.caller, call.priority or Priority.INTERACTIVE, call.deadline

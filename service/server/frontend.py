@@ -47,10 +47,9 @@ from service.errors import Unavailable
 from service.models.catalogue import SchedulerClient
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import SlowCalls, load_traces
-from service.translate.glossaries import Glossaries
+from service.translate.glossaries import Glossaries, UploadedGlossaries
 from service.translate.routing import Router
 from service.translate.translator import Translator
-from service.translate.uploaded_glossaries import UploadedGlossaries
 from service.translate.usage import UsageMeter
 
 _SERVICES = (

@@ -26,9 +26,8 @@ from service.processes.process import Program, Spare, StartError, Supervisor, Su
 from service.processes.rpc import MethodFailed, Peer, PeerLost
 from service.scheduler.admission import Admission, Reservation
 from service.server.frontend import STARTING, Frontend, ServingState
-from service.server.frontend_process import FrontendSpec, ThisProcess
+from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService, ThisProcess
 from service.server.process import num_frontends
-from service.server.remote_scheduler import OfferedModel, RemoteScheduler, SchedulerService
 from service.telemetry.logs import current_call, get_logger, log_level
 from service.telemetry.metrics import Metrics, Snapshot
 from service.translate.usage import Usage, UsageMeter

@@ -15,17 +15,19 @@ from service.engine.wire import Job, JobResult
 from service.errors import DragomanError, FailedPrecondition, InvalidInput, TooLong
 from service.models.catalogue import Settled, Work
 from service.models.info import TextCodec
-from service.records import Link, ModelInfo, Span
-from service.scheduler.admission import Reservation
-from service.scores import (
+from service.records import (
     MAX_SHOWN_TOKENS,
     AttentionHeads,
+    Link,
+    ModelInfo,
     PairScore,
     ScoredToken,
     ScorePair,
     ScoreRequest,
     ScoreResult,
+    Span,
 )
+from service.scheduler.admission import Reservation
 from service.text.alignment import links, matrix, word_attention
 from service.translate.translator import INLINE_CHARACTERS, Translator, for_request
 

@@ -22,10 +22,18 @@ from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfM
 from service.models.catalogue import Catalogue, ServedModel, Settled, Work
 from service.models.info import TextCodec, for_languages
 from service.models.options import search_params
-from service.records import NO_OPTIONS, ModelInfo, Term, TextFormat, Translation, TranslationRequest, TranslationResult
+from service.records import (
+    NO_OPTIONS,
+    ModelInfo,
+    ScoreRequest,
+    Term,
+    TextFormat,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+)
 from service.scheduler.admission import MIN_RETRY_S, Admission, Reservation
 from service.scheduler.waiting_lines import WaitingLines
-from service.scores import ScoreRequest
 from service.text.glossary import Glossary, check_terms
 from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 
 from service.call import Call, Identity
 from service.errors import DragomanError, Overloaded, TooLong, Unavailable
-from service.records import TranslationRequest, TranslationResult
-from service.scores import ScoreRequest, ScoreResult
+from service.records import ScoreRequest, ScoreResult, TranslationRequest, TranslationResult
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics

@@ -16,7 +16,18 @@ from service.engine.wire import EngineSpec, Job, to_frame
 from service.engine.worker import command_line, environment
 from service.errors import InternalError, Unavailable
 from service.scheduler.pool import EnginePool
-from tests.fakes.dispatchers import CONFIG, LONG, NORMAL, PARAMS, SLOW, SPEC, Counts, expected, running
+from tests.fakes.dispatchers import (
+    CONFIG,
+    LONG,
+    NORMAL,
+    PARAMS,
+    SLOW,
+    SPEC,
+    Counts,
+    call_within,
+    expected,
+    running,
+)
 from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 
 
@@ -31,10 +42,10 @@ def pids(pool: EnginePool) -> list[int]:
 async def test_engine_that_crashes_says_how_and_is_replaced(capfd, token, end, said):
     async with running() as pool:
         with pytest.raises(Unavailable, match=end):
-            await pool.submit(Job((token, EOS_ID), PARAMS))
+            await pool.submit(Job((token, EOS_ID), PARAMS), call_within(600.0))
         assert not pool.is_ready
 
-        assert (await pool.submit(Job(NORMAL, PARAMS))).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
     assert said in capfd.readouterr().err
 
 
@@ -46,15 +57,15 @@ async def test_engine_that_stops_answering_is_killed_and_replaced(how):
             os.kill(pid, signal.SIGSTOP)
 
         with pytest.raises(Unavailable, match="stopped answering"):
-            await pool.submit(Job((STUCK_TOKEN, EOS_ID), PARAMS))
+            await pool.submit(Job((STUCK_TOKEN, EOS_ID), PARAMS), call_within(600.0))
 
-        assert (await pool.submit(Job(NORMAL, PARAMS))).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
 
 
 async def test_busy_engine_gives_signs_of_life_between_its_steps():
     counts = Counts()
     async with running(observer=counts) as pool:
-        await pool.submit(Job(SLOW, LONG))  # a good second
+        await pool.submit(Job(SLOW, LONG), call_within(600.0))  # a good second
 
         assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
 
@@ -94,7 +105,7 @@ async def test_engine_leaves_signals_to_the_core():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
 
-        assert (await pool.submit(Job(NORMAL, PARAMS))).hypotheses == expected(NORMAL).hypotheses
+        assert (await pool.submit(Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
         assert pids(pool) == [pid]
 
 

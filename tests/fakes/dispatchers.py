@@ -10,6 +10,7 @@ from typing import Any, Literal
 from unittest import mock
 
 from model.config import EOS_ID
+from service.call import ANYBODY, Call, Caller
 from service.engine.loop import EngineLoop
 from service.engine.wire import (
     Cancel,
@@ -26,8 +27,8 @@ from service.engine.wire import (
     StepStats,
 )
 from service.processes.process import Program, SupervisorConfig
-from service.scheduler.engine_handle import EngineObserver
-from service.scheduler.pool import EnginePool, PoolConfig
+from service.records import Priority
+from service.scheduler.pool import EngineObserver, EnginePool, PoolConfig
 from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
 
@@ -59,6 +60,12 @@ class EchoDispatcher:
 
     async def close(self) -> None:
         self.state = "closed"
+
+
+def call_within(seconds: float, caller: Caller = ANYBODY, priority: Priority = Priority.INTERACTIVE) -> Call:
+    """A call that has so long."""
+    now = time.monotonic()
+    return Call(method="m", caller=caller, priority=priority, started=now, deadline=now + seconds, limit_s=60.0)
 
 
 SPEC = EngineSpec(
@@ -217,7 +224,7 @@ def make_pool(
         engines.append(HandSteppedEngine(spec, **events))
         return engines[-1]
 
-    with mock.patch("service.scheduler.engine_handle.Supervisor", make):
+    with mock.patch("service.scheduler.pool.Supervisor", make):
         return EnginePool(spec, config, observer=observer), engines
 
 

@@ -55,11 +55,11 @@ class ManualPool:
         self.answer_to_forecast = (0.0, 0.0)
         self.queued_work_s = 0.0
 
-    def forecast(self, sources: Sequence[int], params: object, call: Call | None = None) -> tuple[float, float]:
+    def forecast(self, sources: Sequence[int], params: object, call: Call) -> tuple[float, float]:
         self.forecasts.append(tuple(sources))
         return self.answer_to_forecast
 
-    def submit(self, job: Job, call: Call | None = None) -> "asyncio.Future[JobResult]":
+    def submit(self, job: Job, call: Call) -> "asyncio.Future[JobResult]":
         self.jobs.append(job)
         self.calls.append(call)
         self.futures.append(asyncio.get_running_loop().create_future())

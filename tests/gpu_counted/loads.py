@@ -11,7 +11,7 @@ import numpy as np
 
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
-from service.engine.cpu.session import open_session
+from service.engine.cpu.runner import open_session
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import CudaRunner, graph_paths
 from service.engine.loop import EngineLoop

@@ -15,8 +15,7 @@ from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine.cpu.kv_cache import MASKED
-from service.engine.cpu.runner import CpuRunner
-from service.engine.cpu.session import open_session
+from service.engine.cpu.runner import CpuRunner, open_session
 from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths

@@ -8,9 +8,8 @@ import pytest
 
 from model.bundle import Bundle
 from model.transformer import Transformer
-from service.engine.cpu import session
-from service.engine.cpu.runner import CpuRunner
-from service.engine.cpu.session import session_options
+from service.engine.cpu import runner
+from service.engine.cpu.runner import CpuRunner, session_options
 from service.engine.wire import SearchParams
 from tests.fakes.engine_runs import translate
 from tests.fakes.int8_products import needs_int8_products
@@ -34,9 +33,9 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
 def test_both_kinds_of_cpu_get_the_same_translations_and_scores(monkeypatch, bundle, model):
     sources = random_sentences(model.config, range(2, 12))
 
-    monkeypatch.setattr(session, "cpu_flags", lambda: WITH_DOT_PRODUCTS)
+    monkeypatch.setattr(runner, "cpu_flags", lambda: WITH_DOT_PRODUCTS)
     with_dot_products = translate(CpuRunner(bundle), sources, PARAMS)
-    monkeypatch.setattr(session, "cpu_flags", lambda: WITHOUT)
+    monkeypatch.setattr(runner, "cpu_flags", lambda: WITHOUT)
 
     assert translate(CpuRunner(bundle), sources, PARAMS) == with_dot_products
 
@@ -48,8 +47,8 @@ def test_every_session_is_made_for_the_cpu_it_runs_on(monkeypatch, bundle):
         seen.append(flags)
         return session_options(num_threads, flags)
 
-    monkeypatch.setattr(session, "cpu_flags", lambda: WITHOUT)
-    monkeypatch.setattr(session, "session_options", options_for)
+    monkeypatch.setattr(runner, "cpu_flags", lambda: WITHOUT)
+    monkeypatch.setattr(runner, "session_options", options_for)
     CpuRunner(bundle)
 
     assert seen == [WITHOUT] * 3  # encoder, step, scorer

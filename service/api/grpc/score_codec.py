@@ -3,8 +3,7 @@
 from protos import translation_pb2 as pb
 from service.api.grpc.codec import PRIORITIES, PRIORITIES_OF, check_encodable, check_number, decode_span
 from service.api.grpc.status import code_number, decode_error
-from service.records import Link
-from service.scores import PairScore, ScoredToken, ScorePair, ScoreRequest, ScoreResult
+from service.records import Link, PairScore, ScoredToken, ScorePair, ScoreRequest, ScoreResult
 
 
 def encode_score_request(request: ScoreRequest) -> pb.ScoreRequest:

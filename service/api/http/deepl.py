@@ -19,9 +19,9 @@ from service.api.http.server_status import ServerStatus
 from service.call import Call
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, Segmentation, TextFormat, TranslateOptions, TranslationRequest
+from service.translate.glossaries import UploadedGlossaries
 from service.translate.routes import source_languages
 from service.translate.routing import Router
-from service.translate.uploaded_glossaries import UploadedGlossaries
 
 DIALECT = Dialect(
     name="deepl", error_field="message", text_field="text", key_field="auth_key", statuses={"NOT_FOUND": 400}

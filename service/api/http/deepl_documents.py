@@ -21,7 +21,7 @@ from service.call import Call
 from service.documents.formats import SUFFIXES, format_of
 from service.errors import DragomanError, InvalidInput, NotFound, Unavailable
 from service.records import TranslationRequest
-from service.translate.uploaded_glossaries import UploadedGlossaries
+from service.translate.glossaries import UploadedGlossaries
 
 RESOURCES = replace(DIALECT, statuses={})  # what is not there is 404
 

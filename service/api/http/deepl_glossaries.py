@@ -14,8 +14,8 @@ from service.api.http.operations import JSON, URLENCODED, HttpRequest, answer_wi
 from service.call import Call
 from service.errors import InvalidInput
 from service.records import Term
+from service.translate.glossaries import UploadedGlossaries, UploadedGlossary
 from service.translate.routing import Router
-from service.translate.uploaded_glossaries import UploadedGlossaries, UploadedGlossary
 
 
 class GlossaryBody(BaseModel):

@@ -16,8 +16,7 @@ from service.engine.cuda.kv_cache import Arrays, CudaEncoded, SlotMemory, source
 from service.engine.cuda.memory import Device, Layout
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
-from service.engine.runner import CacheShape, layer_names
-from service.engine.scoring import scored_shape
+from service.engine.runner import CacheShape, layer_names, scored_shape
 from service.engine.wire import Forced
 
 _LOGIT_BYTES = 2 + 3 * 4  # half precision as a product, float32 before and behind the softmax, and one in between

@@ -27,8 +27,12 @@ from service.api.http.server_status import ServerStatus
 from service.call import PHASES, Call
 from service.errors import DragomanError, InvalidInput, NotFound, TooLong
 from service.records import (
+    AttentionHeads,
     Link,
     ModelInfo,
+    PairScore,
+    ScorePair,
+    ScoreRequest,
     TextFormat,
     TextWarning,
     TranslatedSegment,
@@ -36,7 +40,6 @@ from service.records import (
     Translation,
     TranslationRequest,
 )
-from service.scores import AttentionHeads, PairScore, ScorePair, ScoreRequest
 from service.text.scripts import closeness
 from service.translate.routing import Router, left_as_it_is
 from service.translate.scoring import score

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from model.bundle import BundleError
 from model.config import BOS_ID, EOS_ID
 from service.engine.cpu.kv_cache import CpuEncoded
-from service.engine.loop import EngineLoop
-from service.engine.scoring import scored_shape, scorer_batches
+from service.engine.loop import EngineLoop, scorer_batches
+from service.engine.runner import scored_shape
 from service.engine.wire import (
     FailureKind,
     FinishReason,
@@ -187,11 +187,11 @@ def test_numbers_that_are_none_and_sources_that_cannot_be_encoded_fail_alone():
 def test_runs_hold_every_pair_once_keep_to_the_limit_and_pad_each_as_if_it_were_alone(lengths):
     jobs = [scoring(number, (5,) * (s - 1), (6,) * t) for number, (s, t) in enumerate(lengths)]
 
-    batches = list(scorer_batches(jobs, lambda one: one, 192))
+    batches = list(scorer_batches([(job, None) for job in jobs], 192))
 
-    assert sorted(each.id for batch in batches for each in batch) == list(range(len(jobs)))
+    assert sorted(each.id for batch in batches for each, _ in batch) == list(range(len(jobs)))
     for batch in batches:
-        shapes = {scored_shape(len(each.source_ids), len(each.scored_ids or ()) + 1) for each in batch}
+        shapes = {scored_shape(len(each.source_ids), len(each.scored_ids or ()) + 1) for each, _ in batch}
         assert len(shapes) == 1
         assert len(batch) == 1 or len(batch) * sum(shapes.pop()) <= 192
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from model.bundle import Bundle, BundleError
 from service.config import EngineConfig, ServerConfig
-from service.engine.cpu.session import open_session
+from service.engine.cpu.runner import open_session
 from service.models.check import BundleChecker
 from service.models.repository import BundleCandidate
 from tests.fakes.echo_bundle import write_echo_bundle

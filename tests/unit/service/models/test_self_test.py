@@ -9,7 +9,7 @@ import pytest
 from model.bundle import BundleError, GoldenSentence
 from service.engine.wire import SearchParams
 from service.errors import InternalError
-from service.models.self_test import run_self_test
+from service.models.loaded import run_self_test
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.dispatchers import EchoDispatcher
 

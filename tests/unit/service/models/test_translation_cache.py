@@ -174,7 +174,8 @@ class Setup:
         begun, now = len(self.pool.jobs), time.monotonic()
         self.call = Call(method="m", caller=caller, started=now, deadline=now + 600.0)
         with self.admission.admit(1, now=now, caller=caller) as reservation:
-            task = asyncio.create_task(self.host.run(work, self.call, reservation, self._room))
+            reservation.on_room = self._room
+            task = asyncio.create_task(self.host.run(work, self.call, reservation))
             await self.pool.submitted(begun + len(answers))
             for index, answer in enumerate(answers):
                 self.pool.answer(begun + index, answer, queue_s=1.0, decode_s=1.0)

@@ -19,9 +19,8 @@ from service.models.loaded import ModelHost
 from service.processes.rpc import Peer
 from service.scheduler.admission import Reservation
 from service.server.frontend import Frontend, ServingState
-from service.server.frontend_process import RemoteStatus, ThisProcess
+from service.server.frontend_process import RemoteScheduler, RemoteStatus, ThisProcess
 from service.server.frontends import Frontends
-from service.server.remote_scheduler import RemoteScheduler
 from service.telemetry.logs import set_log_level
 from service.telemetry.metrics import Metrics
 from service.translate.usage import UsageMeter

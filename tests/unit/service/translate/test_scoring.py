@@ -13,9 +13,8 @@ from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.wire import Forced, HeadWeights, JobResult
 from service.errors import FailedPrecondition, InternalError, InvalidInput, NotFound, Overloaded, TooLong
-from service.records import Link, Priority, Span
+from service.records import AttentionHeads, Link, Priority, ScorePair, ScoreRequest, ScoreResult, Span
 from service.scheduler.admission import Admission
-from service.scores import AttentionHeads, ScorePair, ScoreRequest, ScoreResult
 from service.telemetry.metrics import Metrics
 from service.translate import scoring
 from service.translate.scoring import require_scorer, score

@@ -17,7 +17,7 @@ from service.models.loaded import HostState, ModelHost
 from service.models.registry import ModelChange, Refusal, Result
 from service.models.repository import BundleCandidate
 from service.models.watch import Reloader
-from service.scheduler.engine_handle import EngineSnapshot
+from service.scheduler.pool import EngineSnapshot
 from service.telemetry.logs import get_logger, set_log_level
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log

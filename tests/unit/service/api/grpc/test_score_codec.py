@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from protos import translation_pb2 as pb
 from service.api.grpc.score_codec import decode_score_request, decode_scores, encode_score_request, encode_scores
 from service.errors import InternalError, InvalidInput
-from service.records import Link, Priority, Span
-from service.scores import PairScore, ScoredToken, ScorePair, ScoreRequest, ScoreResult
+from service.records import Link, PairScore, Priority, ScoredToken, ScorePair, ScoreRequest, ScoreResult, Span
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 SPANS = st.builds(Span, st.integers(0, 9), st.integers(0, 9))

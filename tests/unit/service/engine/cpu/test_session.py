@@ -4,7 +4,7 @@ import onnxruntime as ort
 import pytest
 
 from service.engine.cpu.instructions import cpu_flags
-from service.engine.cpu.session import EXACT_INT8, session_options
+from service.engine.cpu.runner import EXACT_INT8, session_options
 
 
 def has_exact_int8(options: ort.SessionOptions) -> bool:

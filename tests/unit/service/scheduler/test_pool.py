@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.call import ANYBODY, Call, Caller
+from service.call import Caller
 from service.engine.wire import Job, JobResult, Report, SchedulerConfig, StepStats
 from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.processes.process import StartError
@@ -20,6 +20,7 @@ from tests.fakes.dispatchers import (
     PARAMS,
     SPEC,
     Counts,
+    call_within,
     expected,
     hand_stepped,
     make_pool,
@@ -30,12 +31,6 @@ from tests.fakes.dispatchers import (
 TWO = replace(CONFIG, num_engines=2)
 ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
 A, B = Caller(name="a"), Caller(name="b")
-
-
-def call_within(seconds: float, caller: Caller = ANYBODY, priority: Priority = Priority.INTERACTIVE) -> Call:
-    """A call that has so long."""
-    now = time.monotonic()
-    return Call(method="m", caller=caller, priority=priority, started=now, deadline=now + seconds, limit_s=60.0)
 
 
 async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_what_was_prepared(monkeypatch):
@@ -62,7 +57,7 @@ class TestHandOut:
         async with hand_stepped(SPEC, CONFIG) as (pool, engines):
             engines[0].report(Report((), StepStats(max_rows=4)))
             for _ in range(9):
-                pool.submit(Job(NORMAL, PARAMS))
+                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             await settle()
 
             assert pool.running_jobs == 3  # 4 rows of 2, and one to look ahead
@@ -74,7 +69,7 @@ class TestHandOut:
         async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (pool, engines):
             engines[0].die(is_delayed=False)
             for _ in range(4):
-                pool.submit(Job(NORMAL, PARAMS))
+                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             await settle()
 
             assert [len(engine.started_ids) for engine in engines] == [0, 2, 2]
@@ -93,19 +88,19 @@ class TestHandOut:
 class TestEstimates:
     async def test_work_is_forecast_once_engines_have_reported_some(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
-            assert pool.forecast([10], PARAMS) == (0.0, 0.0)
-            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(40)]
+            assert pool.forecast([10], PARAMS, call_within(3_600.0)) == (0.0, 0.0)
+            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(40)]
             await work(engines, *jobs[:8])
 
             assert pool.queued_work_s > 0.0
-            ahead_s, finish_s = pool.forecast([10], PARAMS)
+            ahead_s, finish_s = pool.forecast([10], PARAMS, call_within(3_600.0))
             assert finish_s > ahead_s > 0.0
 
     async def test_job_with_too_little_time_left_never_reaches_an_engine_unless_it_is_idle(self):
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
             for number in range(5):
-                pool.submit(Job(NORMAL, PARAMS))
+                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
                 await settle()
                 slowly = JobResult(
                     job_id=number, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=3_000.0, num_steps=3
@@ -138,7 +133,7 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, _):
             for _ in range(num_blockers):
-                pool.submit(Job(NORMAL, PARAMS))
+                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             late = pool.submit(Job(NORMAL, PARAMS), call_within(0.5))
 
             with pytest.raises(DeadlineExceeded, match=words):
@@ -160,13 +155,13 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
             for _ in range(5):
-                pool.submit(Job(NORMAL, PARAMS))
-            waiting = pool.submit(Job(NORMAL, PARAMS))
+                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+            waiting = pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             await settle()
 
             waiting.cancel()
             await settle()
-            last = pool.submit(Job(NORMAL, PARAMS))
+            last = pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             await work(engines, last)
 
             assert counts.dropped == [("queue", "cancelled")]
@@ -175,7 +170,7 @@ class TestDrops:
     async def test_job_cancelled_as_its_turn_comes_never_reaches_the_engine(self):
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(3)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(3)]
             for job in jobs[:2]:
                 job.cancel()
             await work(engines, jobs[2])
@@ -187,7 +182,7 @@ class TestDrops:
     async def test_job_cancelled_while_decoding_frees_its_rows(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, LONG)) for _ in range(5)]
+            jobs = [pool.submit(Job(NORMAL, LONG), call_within(3_600.0)) for _ in range(5)]
             await settle()
             engines[0].step()
             assert pool.live_rows == 8
@@ -215,7 +210,7 @@ class TestLosses:
     async def test_lost_engine_fails_its_jobs_and_its_replacement_serves_the_queue(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(7)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(7)]
             await settle()
             engines[0].step()
             engines[0].die(is_delayed=False)
@@ -233,7 +228,7 @@ class TestLosses:
 
     async def test_nobody_waits_while_all_replacements_pause(self):
         async with hand_stepped(SPEC, TWO) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(12)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(12)]
             await settle()
             engines[0].die(is_delayed=True)
             await settle()
@@ -241,7 +236,7 @@ class TestLosses:
 
             engines[1].die(is_delayed=True)
             await settle()
-            for job in (jobs[-1], pool.submit(Job(NORMAL, PARAMS))):
+            for job in (jobs[-1], pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))):
                 with pytest.raises(Unavailable, match=r"no engine process is running; the next start.*0\.5 s away"):
                     await job
             assert [engine.state for engine in pool.snapshots(time.monotonic())] == ["waiting"] * 2
@@ -249,14 +244,14 @@ class TestLosses:
 
             engines[0].retry_in_s = None  # the attempt has begun
             with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
-                await pool.submit(Job(NORMAL, PARAMS))
+                await pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             engines[0].come_back()
-            await work(engines, answered := pool.submit(Job(NORMAL, PARAMS)))
+            await work(engines, answered := pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)))
             assert answered.result().hypotheses == expected(NORMAL).hypotheses
 
     async def test_closed_pool_refuses_and_fails_what_is_not_done(self):
         async with hand_stepped(SPEC, CONFIG) as (pool, _):
-            jobs = [pool.submit(Job(NORMAL, PARAMS)) for _ in range(7)]
+            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(7)]
             await settle()
 
             await pool.close()
@@ -264,7 +259,7 @@ class TestLosses:
             results = await asyncio.gather(*jobs, return_exceptions=True)
             assert [type(result) for result in results] == [Unavailable] * 7
             with pytest.raises(Unavailable, match="stopping"):
-                await pool.submit(Job(NORMAL, PARAMS))
+                await pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
             assert (pool.is_ready, pool.missing_engines) == (False, 0)
 
 

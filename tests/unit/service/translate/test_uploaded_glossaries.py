@@ -6,8 +6,8 @@ from service.call import Caller
 from service.config import ConfigError
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.records import Term
-from service.translate import uploaded_glossaries
-from service.translate.uploaded_glossaries import UploadedGlossaries
+from service.translate import glossaries as module
+from service.translate.glossaries import UploadedGlossaries
 
 SHOP, OTHER = Caller(name="shop", source="key"), Caller(name="shop", source="peer")
 TERMS = [Term("cat", "Kater")]
@@ -53,8 +53,8 @@ async def test_of_several_glossaries_the_first_that_has_a_term_counts_and_one_ma
 
 
 async def test_number_of_glossaries_and_of_their_owners_is_limited(tmp_path, monkeypatch):
-    monkeypatch.setattr(uploaded_glossaries, "MAX_OWN", 2)
-    monkeypatch.setattr(uploaded_glossaries, "MAX_OWNERS", 1)
+    monkeypatch.setattr(module, "MAX_OWN", 2)
+    monkeypatch.setattr(module, "MAX_OWNERS", 1)
     glossaries = UploadedGlossaries(tmp_path)
     for _ in range(2):
         await glossaries.create(SHOP, "mine", "en", "de", TERMS)

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from service.call import ANYBODY
+from service.call import ANYBODY, Call
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Report
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory
 from service.records import Priority
-from service.scheduler.engine_handle import Pending
+from service.scheduler.pool import Pending
 from tests.fakes.dispatchers import CONFIG, PARAMS, SPEC, hand_stepped
 
 RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
@@ -51,7 +51,8 @@ async def test_sentence_between_them_or_another_process_starts_the_count_again(b
 )
 async def test_failure_of_a_job_is_an_error_of_its_kind(kind, error):
     job, future = Job(id=0, source_ids=(5,), params=PARAMS), asyncio.get_running_loop().create_future()
-    pending = Pending(job, ANYBODY, Priority.INTERACTIVE, 0.0, future=future)
+    call = Call(method="m", started=0.0, deadline=0.0)
+    pending = Pending(job, ANYBODY, Priority.INTERACTIVE, 0.0, future=future, call=call)
 
     pending.resolve(JobFailure(job_id=0, kind=kind, message="why"))
     pending.resolve(RESULT)  # too late: nothing happens
