@@ -5,7 +5,7 @@ Pure data; knows no model, no tokens and no format.  Joined, the parts are the t
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -58,7 +58,7 @@ class Segment(NamedTuple):
     offsets: tuple[int, ...] | None = (
         None  # place in the request of each code point of `text`; None: begin, begin + 1, ...
     )
-    escape: Callable[[str], str] | None = None  # None: the document's
+    escape: Callable[[str], str] = str  # language -> as the format writes it: "a < b" is "a &lt; b" in HTML
     quotes: tuple[str, ...] = ()  # as `source` writes those that are escaped: "\\'", "''"
 
     @property
@@ -94,25 +94,6 @@ class Segment(NamedTuple):
 
 
 Part: TypeAlias = str | Segment  # text that stays, or a segment
-
-
-class Document(NamedTuple):
-    """A text in parts."""
-
-    parts: tuple[Part, ...]
-    escape: Callable[[str], str]  # language -> as the format writes it: "a < b" is "a &lt; b" in HTML
-
-    @property
-    def source(self) -> str:
-        """The text that was taken apart."""
-        return "".join(part if isinstance(part, str) else part.source for part in self.parts)
-
-    def segments(self) -> Iterator[Segment]:
-        """Yield all segments, those in the tags of a segment right behind it."""
-        for part in self.parts:
-            if isinstance(part, Segment):
-                yield part
-                yield from (inner for tag in part.tags for inner in tag.parts if isinstance(inner, Segment))
 
 
 _ARE_APART = re.compile(r"[^\W\d_][a-zß-öø-ÿ]{2}[A-ZÀ-ÖØ-Þ\d]")  # "houseSize", "house690"; "d|o|g" is a word

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from html.entities import html5
 
 from service.records import TextFormat
-from service.text.document import Document, Part, Segment, Tag, TagKind, joined, trim
+from service.text.document import Part, Segment, Tag, TagKind, joined, trim
 from service.text.lexer import SYNTAXES, Attribute, Elements, Syntax, Token, TokenKind, attributes, lex
 
 _SPACE = " \t\n\r\f"  # what HTML takes for white space: a no-break space is a character
@@ -179,8 +179,8 @@ _NOTE = re.compile(
 _MARKUP = frozenset("<>\n")
 
 
-def parse(text: str, text_format: TextFormat) -> Document:
-    """Take a text apart.
+def parse(text: str, text_format: TextFormat) -> list[Part]:
+    """Take a text apart; joined, the parts are the text.
 
     What stands between the tags of two blocks is one segment, with the tags in it.  White space in it that HTML takes
     for one space is one space.  What is not to be translated and stands within a line is a tag of the segment, which
@@ -188,17 +188,13 @@ def parse(text: str, text_format: TextFormat) -> Document:
     their tag belongs to a segment, in `Tag.parts`.
     """
     if text_format is TextFormat.PLAIN:
-        return Document(tuple(joined(trim(Segment(text, 0, text)))), _unchanged)
-    return Document(tuple(joined(_Parser(text, SYNTAXES[text_format]).parts())), escape)
+        return joined(trim(Segment(text, 0, text)))
+    return joined(_Parser(text, SYNTAXES[text_format]).parts())
 
 
 def escape(text: str) -> str:
     """Write language as HTML and XML do."""
     return html.escape(text, quote=False)
-
-
-def _unchanged(text: str) -> str:
-    return text
 
 
 def _in_given_quotes(text: str) -> str:
@@ -317,7 +313,7 @@ class _Parser:
         self._block = Block(self._text, end, self._syntax)
 
     def _ended_block(self) -> Iterator[Part]:
-        yield from trim(self._block.segment(self._elements.partners))
+        yield from trim(self._block.segment(self._elements.partners)._replace(escape=escape))
         self._block = Block(self._text, self._block.end, self._syntax)
 
     def _parts_of_tag(self, token: Token) -> list[Part]:

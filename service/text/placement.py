@@ -67,7 +67,7 @@ def _is_nested(tags: Sequence[Tag], sources: Sequence[str]) -> bool:
 _LEFT, _RIGHT = 0, 1  # of the white space between two words
 
 
-def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Callable[[str], str]) -> str:
+def place_tags(segment: Segment, target: str, links: Sequence[Link]) -> str:
     """Return the translation with the tags of its segment.
 
     Tags that are nested in the source are nested in the result.  A pair that encloses all words does so again; without
@@ -78,7 +78,6 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
         segment: The source.
         target: The translation of `segment.text`.
         links: Which words of the two belong together; may be empty.
-        escape: Writes language as the format does.
     """
     breaks = places_of_breaks(segment, target)
     segment = _without_breaks(segment)
@@ -88,11 +87,13 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link], escape: Cal
         words_of(segment.text, source_units), words_of(target, _units(segment, target, kept.values())), links
     )
     instead = {span: whole.source for whole, span in kept.items()}
-    write = _writer(target, instead | {space: source for space, source in breaks if space.begin < space.end}, escape)
+    write = _writer(
+        target, instead | {space: source for space, source in breaks if space.begin < space.end}, segment.escape
+    )
     before, after = _outer_space(segment)
     if not words.target_words or not words.source_words:
         tags, lines = "".join(tag.source for tag in segment.tags), "".join(source for _, source in breaks)
-        return before + tags + escape(target) + lines + after
+        return before + tags + segment.escape(target) + lines + after
     inside = {index for whole in kept for index in range(whole.first, whole.last + 1)}
     ranges, units = _taken_apart(segment, words, inside)
     _find_ranges(ranges, words)

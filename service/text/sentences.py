@@ -307,19 +307,13 @@ def _piece(block: Segment, begin: int, end: int, breaks: Sequence[Span]) -> Segm
     return Segment(text, block.begin + begin, "".join(words), tuple(tags), offsets=tuple(offsets_of))
 
 
-def rewrap(segment: Segment, target: str, escape: Callable[[str], str]) -> str:
-    """Return a translation with the line breaks of its segment, whose only tags they are.
-
-    Args:
-        segment: the source.
-        target: the translation of `segment.text`.
-        escape: language -> as the format writes it.
-    """
+def rewrap(segment: Segment, target: str) -> str:
+    """Return a translation of a segment's text with the line breaks of the segment, whose only tags they are."""
     pieces, done = list[str](), 0
     for space, source in places_of_breaks(segment, target):
-        pieces += [escape(target[done : space.begin]), source]
+        pieces += [segment.escape(target[done : space.begin]), source]
         done = space.end
-    return "".join([*pieces, escape(target[done:])])
+    return "".join([*pieces, segment.escape(target[done:])])
 
 
 def places_of_breaks(segment: Segment, target: str) -> list[tuple[Span, str]]:

@@ -6,7 +6,7 @@
 A segment whose spans no strategy keeps stays as it is, with a warning.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -68,16 +68,13 @@ async def translate_whole(text: str, index: int, settings: Settings, prefix: str
     )
 
 
-async def translate_segment(
-    segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
-) -> TranslatedSegment:
+async def translate_segment(segment: Segment, index: int, settings: Settings) -> TranslatedSegment:
     """Return the translation of a segment; raises InvalidInput if its text cannot be put into tokens.
 
     Args:
         segment: of the text, with its spans.
         index: the text's place in its request; only for errors.
         settings: of the request.
-        escape: language -> as the text's format writes it.
     """
     spans = segment.spans
     uses = settings.glossary.find(segment.text, spans) if settings.glossary else ()
@@ -89,7 +86,7 @@ async def translate_segment(
         )
     inner: list[TranslatedSegment] = []
     if segment.tags and any(tag.parts for tag in segment.tags):
-        segment, inner = await _with_translated_tags(segment, index, settings, escape)
+        segment, inner = await _with_translated_tags(segment, index, settings)
     tries = _Tries(segment, _eased(segment, spans, settings), spans, uses, index, settings)
     best = await tries.first(spans)
     if tries.error is not None:
@@ -98,7 +95,7 @@ async def translate_segment(
         outcome = _untouched(segment, uses)
     else:
         best = await tries.safer(best) if best.issues else best
-        outcome = _outcome(best, segment, tries.kept, settings, escape)
+        outcome = _outcome(best, segment, tries.kept, settings)
     outcome.source_tokens, outcome.row_steps, outcome.retries = tries.source_tokens, tries.row_steps, tries.retries
     for one in inner:
         outcome.warnings += one.warnings
@@ -279,20 +276,18 @@ async def _restore(found: RawTranslation, strategy: Strategy, tries: _Tries, set
     return _Restored(found, strategy, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
 
 
-def _outcome(
-    best: _Restored, segment: Segment, kept: Sequence[str], settings: Settings, escape: Callable[[str], str]
-) -> TranslatedSegment:
+def _outcome(best: _Restored, segment: Segment, kept: Sequence[str], settings: Settings) -> TranslatedSegment:
     """Return the hypotheses with their tags, as they stand in the text; where one says nothing, the source does."""
     written = []
     for hypothesis, links in zip(best.hypotheses, best.links, strict=True):
         if is_empty(segment.text, hypothesis.text, kept):
             text = segment.source
         elif not segment.tags:
-            text = escape(hypothesis.text)
+            text = segment.escape(hypothesis.text)
         elif _is_wrapped(segment):
-            text = rewrap(segment, hypothesis.text, escape)
+            text = rewrap(segment, hypothesis.text)
         else:
-            text = place_tags(segment, hypothesis.text, links, escape)
+            text = place_tags(segment, hypothesis.text, links)
         written.append(_with_text(hypothesis, text))
     if segment.tags and not is_well_formed(segment.tags, written[0].text):
         return _untouched(segment, best.uses)
@@ -304,7 +299,7 @@ def _outcome(
         hypotheses=tuple(written),
         warnings=(*(TextWarning(kind, message, segment.span) for kind, message in noticed), *_of_branches(segment)),
         quality=_quality(best, segment, settings),
-        links=_written_links(best, segment, written[0].text, escape) if settings.wants_links else (),
+        links=_written_links(best, segment, written[0].text) if settings.wants_links else (),
         terms=tuple([use._replace(span=segment.origin(use.span)) for use in best.uses]),
     )
 
@@ -318,9 +313,9 @@ def _with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:
     return hypothesis if text == hypothesis.text else replace(hypothesis, text=text)
 
 
-def _written_links(best: _Restored, segment: Segment, written: str, escape: Callable[[str], str]) -> tuple[Link, ...]:
+def _written_links(best: _Restored, segment: Segment, written: str) -> tuple[Link, ...]:
     """Return the links of the best hypothesis, from the text of the request to what is written for the segment."""
-    move = mover_to_written(best.hypotheses[0].text, written, [tag.source for tag in segment.tags], escape)
+    move = mover_to_written(best.hypotheses[0].text, written, [tag.source for tag in segment.tags], segment.escape)
     return tuple([Link(segment.origin(link.source), move(link.target)) for link in best.links[0]])
 
 
@@ -338,14 +333,13 @@ def _is_wrapped(segment: Segment) -> bool:
 
 
 async def _with_translated_tags(
-    segment: Segment, index: int, settings: Settings, escape: Callable[[str], str]
+    segment: Segment, index: int, settings: Settings
 ) -> tuple[Segment, list[TranslatedSegment]]:
     """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
     parts = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
     alphabet = settings.codec.alphabet
     inner = [part._replace(spans=spans_of(part, alphabet)) for part in (readable(part, alphabet) for part in parts)]
-    works = [translate_segment(part, index, settings, part.escape or escape) for part in inner]
-    outcomes = await settings.searches.together(works)
+    outcomes = await settings.searches.together([translate_segment(part, index, settings) for part in inner])
     translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
     tags: list[Tag] = []
     for tag in segment.tags:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from service.errors import InvalidInput
 from service.models.info import untranslated
 from service.records import Link, Segmentation, Span, TextFormat, TranslatedSegment, Translation
-from service.text.document import Document, Part, Segment, borders, joined
+from service.text.document import Part, Segment, borders, joined
 from service.text.document import split as split_at
 from service.text.markup import parse
 from service.text.patterns import has_branches
@@ -34,36 +34,32 @@ async def translate_text(text: str, index: int, settings: Settings, prefix: str 
         if not text.strip():
             return Translation(hypotheses=(untranslated(text),))
         if settings.segmentation is Segmentation.NONE or prefix:
-            document = Document((Segment(text, 0, text),), str)
+            parts: list[Part] = [Segment(text, 0, text)]
             works = [translate_whole(text, index, settings, prefix)]
         else:
-            document = take_apart(text, settings)
-            works = [
-                translate_segment(part, index, settings, part.escape or document.escape)
-                for part in document.parts
-                if isinstance(part, Segment)
-            ]
+            parts = take_apart(text, settings)
+            works = [translate_segment(part, index, settings) for part in parts if isinstance(part, Segment)]
         segments = await settings.searches.together(works)
     except InvalidInput as error:
         return Translation(error=error)
-    return assemble(document.parts, segments)
+    return assemble(parts, segments)
 
 
-def take_apart(text: str, settings: Settings) -> Document:
+def take_apart(text: str, settings: Settings) -> list[Part]:
     """Return the text in sentences, with their spans, and what stands between them."""
     alphabet, language = settings.codec.alphabet, settings.source_language
     if settings.text_format is TextFormat.PLAIN:
         parts = split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet), settings.segmentation)
-        return Document(tuple(joined(_stripped(parts, alphabet))), str)
-    document, parts = parse(text, settings.text_format), []
-    for part in document.parts:
+        return joined(_stripped(parts, alphabet))
+    parts = []
+    for part in parse(text, settings.text_format):
         if isinstance(part, str):
             parts.append(part)
         else:
             kept = spans_of(part, alphabet)
             places = sorted({*cuts(part, language, kept, settings.segmentation), *borders(part)})
             parts += split_at(part, places) if places else [part]
-    return Document(tuple(joined(_stripped(parts, alphabet))), document.escape)
+    return joined(_stripped(parts, alphabet))
 
 
 def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:

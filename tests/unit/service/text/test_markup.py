@@ -3,15 +3,16 @@
 import pytest
 
 from service.records import Span, TextFormat
-from service.text.document import Document, Segment, Tag
+from service.text.document import Part, Segment, Tag
 from service.text.markup import parse
+from tests.fakes.parts import segments_in, source_of
 
 
 def shown(text: str, text_format: TextFormat = TextFormat.HTML) -> list[str | tuple[str, ...]]:
     """The parts; of a segment its text, with the tags' sources at their places between bars."""
-    document = parse(text, text_format)
-    assert document.source == text
-    return [part if isinstance(part, str) else (with_tags(part),) for part in document.parts]
+    parts = parse(text, text_format)
+    assert source_of(parts) == text
+    return [part if isinstance(part, str) else (with_tags(part),) for part in parts]
 
 
 def with_tags(segment: Segment) -> str:
@@ -21,8 +22,8 @@ def with_tags(segment: Segment) -> str:
     return text
 
 
-def only_segment(document: Document) -> Segment:
-    (segment,) = (part for part in document.parts if isinstance(part, Segment))
+def only_segment(parts: list[Part]) -> Segment:
+    (segment,) = (part for part in parts if isinstance(part, Segment))
     return segment
 
 
@@ -152,23 +153,22 @@ def test_what_never_ends_stays_as_it_is_to_the_end(html):
     ],
 )
 def test_attributes_that_people_read_are_segments(html, attribute, escaped):
-    document = parse(html, TextFormat.HTML)
+    parts = parse(html, TextFormat.HTML)
 
-    segment = only_segment(document)
+    segment = only_segment(parts)
     assert segment.text == attribute
-    assert segment.escape is not None
     assert segment.escape("< \" '") == escaped
-    assert document.source == html
+    assert source_of(parts) == html
 
 
 def test_attribute_of_an_inline_tag_is_a_segment_in_the_tag():
-    document = parse('See <a href="/x" title="our &quot;map&quot;">here</a>.', TextFormat.HTML)
+    parts = parse('See <a href="/x" title="our &quot;map&quot;">here</a>.', TextFormat.HTML)
 
-    outer, inner = document.segments()
+    outer, inner = segments_in(parts)
     assert outer.text == "See here."
     assert inner.text == 'our "map"'
     assert outer.tags[0].parts == ('<a href="/x" title="', inner, '">')
-    assert document.source[inner.begin :].startswith(inner.source)
+    assert source_of(parts)[inner.begin :].startswith(inner.source)
 
 
 @pytest.mark.parametrize("html", ['<img alt="">', "<img alt>", '<img alt=" ">', '<p lang="en">', "<input value=Save>"])
@@ -178,8 +178,7 @@ def test_other_attributes_stay(html):
 
 def test_places_of_words_are_those_in_the_request():
     html = "<p>  Fish &amp;\n  chips<br>and <b>R&amp;D</b>!</p>"
-    document = parse(html, TextFormat.HTML)
-    segment = only_segment(document)
+    segment = only_segment(parse(html, TextFormat.HTML))
 
     words = [
         Span(segment.text.index(word), segment.text.index(word) + len(word)) for word in ("Fish", "&", "chips", "R&D")
@@ -191,16 +190,16 @@ def test_places_of_words_are_those_in_the_request():
 
 
 def test_escaped_language_reads_as_it_was():
-    document = parse("5 &lt; 6 &amp; 7", TextFormat.HTML)
+    segment = only_segment(parse("5 &lt; 6 &amp; 7", TextFormat.HTML))
 
-    assert document.escape(only_segment(document).text) == "5 &lt; 6 &amp; 7"
+    assert segment.escape(segment.text) == "5 &lt; 6 &amp; 7"
 
 
 def test_plain_text_is_one_segment_between_its_white_space():
-    document = parse(" \n<b>One.\n\nTwo &amp; 3 ", TextFormat.PLAIN)
+    parts = parse(" \n<b>One.\n\nTwo &amp; 3 ", TextFormat.PLAIN)
 
-    assert document.parts == (" \n", Segment("<b>One.\n\nTwo &amp; 3", 2, "<b>One.\n\nTwo &amp; 3"), " ")
-    assert document.escape("a < b") == "a < b"
+    assert parts == [" \n", Segment("<b>One.\n\nTwo &amp; 3", 2, "<b>One.\n\nTwo &amp; 3"), " "]
+    assert only_segment(parts).escape("a < b") == "a < b"
 
 
 def test_in_xml_names_have_cases_and_every_tag_is_inline():

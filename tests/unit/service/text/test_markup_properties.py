@@ -12,6 +12,7 @@ from service.text.alignment import words_of
 from service.text.document import Segment, split
 from service.text.markup import escape, parse
 from service.text.placement import is_well_formed, place_tags
+from tests.fakes.parts import segments_in, source_of
 
 FORMATS = st.sampled_from(TextFormat)
 WORDS = st.sampled_from(
@@ -46,7 +47,7 @@ TEXTS = st.one_of(TREES, st.text(), st.lists(BROKEN, max_size=30).map("".join))
 
 
 def segments_of(text: str, text_format: TextFormat) -> list[Segment]:
-    return list(parse(text, text_format).segments())
+    return list(segments_in(parse(text, text_format)))
 
 
 def assert_sound(segment: Segment, text: str) -> None:
@@ -71,10 +72,10 @@ def assert_sound(segment: Segment, text: str) -> None:
 
 @given(TEXTS, FORMATS)
 def test_parts_are_the_text_and_segments_know_their_places(text, text_format):
-    document = parse(text, text_format)
+    parts = parse(text, text_format)
 
-    assert document.source == text
-    for segment in document.segments():
+    assert source_of(parts) == text
+    for segment in segments_in(parts):
         assert_sound(segment, text)
 
 
@@ -93,8 +94,7 @@ def test_pieces_are_the_segment(text, text_format, data):
 
 @given(TEXTS, FORMATS, st.data())
 def test_tags_come_back_once_and_nested_whatever_the_links(text, text_format, data):
-    document = parse(text, text_format)
-    for whole in document.segments():
+    for whole in segments_of(text, text_format):
         for segment in split(whole, data.draw(st.lists(st.integers(0, len(whole.text)), max_size=2).map(sorted))):
             if isinstance(segment, str):
                 continue
@@ -107,7 +107,7 @@ def test_tags_come_back_once_and_nested_whatever_the_links(text, text_format, da
             )
             links = [Link(*pair) for pair in data.draw(st.lists(pairs, max_size=12))] if target_words else []
 
-            result = place_tags(segment, target, links, escape)
+            result = place_tags(segment, target, links)
 
             assert is_well_formed(segment.tags, result)
 
@@ -116,17 +116,16 @@ def test_tags_come_back_once_and_nested_whatever_the_links(text, text_format, da
 def test_markup_of_a_translation_is_read_as_the_same_markup(text, data):
     """What is put together of an untouched target has the same tags and the same language when it is parsed again."""
     for segment in segments_of(text, TextFormat.HTML):
-        if segment.escape is not None:
+        if segment.escape is not escape:
             continue
         words = words_of(segment.text)
-        result = place_tags(segment, segment.text, [Link(word, word) for word in words], escape)
+        result = place_tags(segment, segment.text, [Link(word, word) for word in words])
 
         again = parse(result, TextFormat.HTML)
 
-        assert again.source == result
-        assert (
-            " ".join(piece.text for piece in again.segments() if piece.escape is None).split() == segment.text.split()
-        )
+        assert source_of(again) == result
+        written = [piece.text for piece in segments_in(again) if piece.escape is escape]
+        assert " ".join(written).split() == segment.text.split()
 
 
 ADVERSARIAL = {
@@ -164,10 +163,10 @@ ADVERSARIAL = {
 )
 @pytest.mark.parametrize("text", ADVERSARIAL.values(), ids=ADVERSARIAL.keys())
 def test_hostile_text_takes_linear_time(text, text_format):
-    document = parse(text, text_format)
+    parts = parse(text, text_format)
 
-    assert document.source == text
-    for segment in document.segments():
+    assert source_of(parts) == text
+    for segment in segments_in(parts):
         pieces = split(segment, range(0, len(segment.text), 50))
         assert "".join(piece if isinstance(piece, str) else piece.source for piece in pieces) == segment.source
 
@@ -187,6 +186,6 @@ def test_hostile_tags_are_placed_in_time(html):
     (segment,) = segments_of(html, TextFormat.HTML)
     words = words_of(segment.text)
 
-    result = place_tags(segment, segment.text, [Link(word, word) for word in words], escape)
+    result = place_tags(segment, segment.text, [Link(word, word) for word in words])
 
     assert is_well_formed(segment.tags, result)

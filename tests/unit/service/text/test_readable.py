@@ -82,9 +82,7 @@ def test_escaped_quotes_are_read_as_quotes_and_written_back(text, is_read_as, ta
 
 def test_places_in_the_request_and_of_tags_stay_known():
     (segment,) = [
-        part
-        for part in parse("<p>The <b>gar&shy;den</b> is green.</p>", TextFormat.HTML).parts
-        if isinstance(part, Segment)
+        part for part in parse("<p>The <b>gar&shy;den</b> is green.</p>", TextFormat.HTML) if isinstance(part, Segment)
     ]
 
     found = readable(segment, ALPHABET)

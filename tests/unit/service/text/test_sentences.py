@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Span, TextFormat
-from service.text.document import Document, Segment, TagKind
+from service.text.document import Segment, TagKind
 from service.text.document import split as split_at
 from service.text.markup import parse
 from service.text.sentences import cuts, rewrap, split
+from tests.fakes.parts import source_of
 
 WRAPPED = "The letter had been lying in the drawer for so many years\n  that nobody knew who had written it."
 
@@ -76,8 +77,8 @@ def test_line_breaks_come_back_near_where_they_were_each_in_place_of_a_space():
     (segment,) = split(Segment(WRAPPED, 0, WRAPPED), "en")
 
     assert isinstance(segment, Segment)
-    assert rewrap(segment, "aaaa " * 10, str) == "aaaa " * 5 + "aaaa\n  " + "aaaa " * 4
-    assert rewrap(segment, "aaaa", str) == "aaaa\n  "
+    assert rewrap(segment, "aaaa " * 10) == "aaaa " * 5 + "aaaa\n  " + "aaaa " * 4
+    assert rewrap(segment, "aaaa") == "aaaa\n  "
 
 
 def test_no_line_break_comes_into_a_span():
@@ -85,7 +86,7 @@ def test_no_line_break_comes_into_a_span():
     (segment,) = split(Segment(text, 0, text), "en")
 
     assert isinstance(segment, Segment)
-    assert rewrap(segment._replace(spans=(Span(31, 43),)), "a b c {first name}", str) == "a b c\n{first name}"
+    assert rewrap(segment._replace(spans=(Span(31, 43),)), "a b c {first name}") == "a b c\n{first name}"
 
 
 def test_short_lines_and_lines_with_an_end_are_not_joined():
@@ -149,7 +150,7 @@ def test_a_line_break_of_a_program_in_wrapped_prose_is_a_tag():
 
     assert isinstance(segment, Segment)
     assert [tag.source for tag in segment.tags] == [r"\n"]
-    assert rewrap(segment, "aaaa " * 10, str) == "aaaa " * 5 + r"aaaa\n" + "aaaa " * 4
+    assert rewrap(segment, "aaaa " * 10) == "aaaa " * 5 + r"aaaa\n" + "aaaa " * 4
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_line_break_of_a_program_in_wrapped_prose_is_a_tag():
     ],
 )
 def test_lines_and_columns_of_marked_up_text_are_cut_as_those_of_plain_text(text, text_format, pieces):
-    (block,) = [part for part in parse(text, text_format).parts if isinstance(part, Segment)]
+    (block,) = [part for part in parse(text, text_format) if isinstance(part, Segment)]
 
     found = split_at(block, cuts(block, "en"))
     assert [part.text for part in found if isinstance(part, Segment)] == pieces
@@ -175,7 +176,7 @@ def test_lines_and_columns_of_marked_up_text_are_cut_as_those_of_plain_text(text
 
 
 def test_a_long_line_goes_on_behind_br():
-    block = parse(f"{WRAPPED.splitlines()[0]}<br>\n{WRAPPED.splitlines()[1]}", TextFormat.HTML).parts[0]
+    block = parse(f"{WRAPPED.splitlines()[0]}<br>\n{WRAPPED.splitlines()[1]}", TextFormat.HTML)[0]
 
     assert isinstance(block, Segment)
     assert cuts(block, "en") == []
@@ -199,6 +200,6 @@ def test_parts_joined_are_the_text_and_segments_have_no_space_at_their_ends(text
     parts = split(Segment(text, 0, text), language)
     segments = [part for part in parts if isinstance(part, Segment)]
 
-    assert Document(tuple(parts), str).source == text
+    assert source_of(parts) == text
     assert all(segment.text == segment.text.strip() for segment in segments)
     assert all(text[segment.begin :].startswith(segment.source) for segment in segments)
