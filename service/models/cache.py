@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from service.call import Call
 from service.config import ServerConfig
@@ -27,6 +27,7 @@ from service.threads import available_threads, in_daemon_thread
 
 if TYPE_CHECKING:
     from service.models.loaded import ModelHost
+    from service.models.registry import Registry
 
 LOOK_PERIOD_S = 1.0
 _FILL = 0.9  # of the limit is filled by loading; engines may grow into the rest until the next look
@@ -39,24 +40,11 @@ _ENGINE_BYTES, _BYTES_PER_GRAPH_BYTE = 40 << 20, 3
 _SMAPS = "/proc/{}/smaps_rollup"
 
 
-class Overseen(Protocol):
-    """The registry, as far as it matters here."""
-
-    @property
-    def hosts(self) -> "list[ModelHost]":
-        """All versions that serve, come or go."""
-        ...
-
-    async def spread(self) -> None:
-        """Tell the frontends which models are loaded."""
-        ...
-
-
 class ModelCache:
     """Loads and unloads the models of one server; only for the event loop's thread."""
 
-    def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
-        """Nothing is loaded yet; raise ValueError where memory is limited and cannot be measured."""
+    def __init__(self, config: ServerConfig, metrics: Metrics, registry: "Registry") -> None:
+        """Look after the models of a registry; raise ValueError where memory is limited and cannot be measured."""
         limit_mb = config.models.max_memory_mb
         if limit_mb is not None and not Path(_SMAPS.format("self")).exists():
             raise ValueError(
@@ -68,7 +56,7 @@ class ModelCache:
         self._patience_s = config.limits.max_queue_seconds
         self._retry_after_s = config.limits.retry_after_s
         self._metrics = metrics
-        self._registry: Overseen
+        self._registry = registry
         self._loading: dict[ModelHost, asyncio.Task[DragomanError | None]] = {}  # for calls
         self._growing: dict[ModelHost, asyncio.Task[None]] = {}  # that get one more engine
         self._reserved: dict[ModelHost, int] = {}  # bytes, by models whose engines start
@@ -83,10 +71,6 @@ class ModelCache:
         self._spreading: set[asyncio.Task[None]] = set()
         metrics.watch("models_loaded", lambda: len(self._loaded()))
         metrics.watch("memory_bytes", lambda: self._used_bytes)
-
-    def watch_over(self, registry: Overseen) -> None:
-        """Look after the models of this registry."""
-        self._registry = registry
 
     def wake(self) -> None:
         """Have whoever waits for room look again."""

@@ -79,12 +79,11 @@ class Refusal:
 class Registry:
     """Owns the hosts of all versions and says which of them serve; only for the event loop's thread."""
 
-    def __init__(self, metrics: Metrics, model_cache: ModelCache | None = None, *, drain_s: float) -> None:
-        """Start without any model; a version that is replaced ends after `drain_s` even if calls still use it."""
+    def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
+        """Start without any model; raise ValueError as `ModelCache`."""
         self._metrics = metrics
-        self.model_cache = model_cache or ModelCache(ServerConfig(), metrics)
-        self.model_cache.watch_over(self)
-        self._drain_s = drain_s
+        self.model_cache = ModelCache(config, metrics, self)
+        self._drain_s = config.limits.max_request_seconds  # no call uses a version for longer that was replaced
         self.catalogue = Catalogue()
         self._offer: OfferModels | None = None
         self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names

@@ -142,7 +142,7 @@ class Server:
 
     async def _serve_until(self, stopping: "asyncio.Task[Any]", parts: "Parts") -> None:
         """Watch over models and memory until the stop, and drain."""
-        watches = (self._monitor(parts), self._models.reloader.watch(), self._models.model_cache.watch())
+        watches = (self._monitor(parts), self._models.reloader.watch(), self._models.registry.model_cache.watch())
         background = [asyncio.create_task(watch) for watch in watches]
         try:
             await stopping

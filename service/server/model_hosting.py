@@ -4,10 +4,8 @@ This module imports little: an engine takes about a second to load its model, an
 process load in the meantime.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from model.bundle import Bundle
@@ -17,12 +15,9 @@ from service.api.grpc import (
     google,
     kserve,
 )
-from service.call import Call
 from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
 from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, SchedulerConfig
-from service.errors import Wait
-from service.models.cache import ModelCache
 from service.models.check import IN_ENGINE, BundleChecker, device_for
 from service.models.info import describe
 from service.models.loaded import ModelHost
@@ -47,62 +42,47 @@ class ModelParts:
 
     def __init__(self, config: ServerConfig) -> None:
         """Load nothing yet."""
+        self._config = config
         self.metrics = Metrics(methods=counted_methods())
-        self.model_cache = ModelCache(config, self.metrics)
         self.translation_cache = TranslationCache(config.limits.translation_cache_mb << 20, self.metrics)
-        self.registry = Registry(self.metrics, self.model_cache, drain_s=config.limits.max_request_seconds)
+        self.registry = Registry(config, self.metrics)
         self.reloader = Reloader(
             self.registry,
             bundle_source(config),
             BundleChecker(config),
-            partial(
-                make_host,
-                config,
-                self.metrics,
-                self.registry.wait_of,
-                self.model_cache,
-                self.translation_cache if config.limits.translation_cache_mb else None,
-            ),
+            self.make_host,
             watch_period_s=config.models.watch_period_s if config.models.watch else None,
         )
         # For texts that are too long for the event loop.
         self.executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
+    def make_host(self, candidate: BundleCandidate, bundle: Bundle) -> ModelHost:
+        """Make a host that runs this bundle as the settings say; it is not started."""
+        config, asked = self._config, self._config.engine.device
+        choice = device_for(bundle, asked)
+        if choice.reason:
+            get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
+        runtime = runtime_for(bundle, config.engine, choice.device)
+        get_logger().info("engine_runtime", model=bundle.manifest.name, runtime=runtime.runtime, detail=runtime.detail)
+        pool = EnginePool(
+            engine_spec(bundle, config, choice.device),
+            PoolConfig(
+                num_engines=num_engines(config.engine, choice.device, runtime.runtime),
+                start_timeout_s=config.lifecycle.start_timeout_s,
+                heartbeat_timeout_s=config.lifecycle.engine_silence_s,
+                batch_aging_s=config.limits.batch_aging_s,
+            ),
+            observer=self.metrics.model(bundle.manifest.name),
+        )
+        info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
+        info = replace(info, runtime=runtime.runtime, runtime_detail=runtime.detail)
+        registry, cache = self.registry, self.translation_cache if config.limits.translation_cache_mb else None
+        return ModelHost(candidate, bundle, info, pool, config, registry.wait_of, registry.model_cache, cache)
+
     async def close(self) -> None:
         """End everything, in whatever state it is."""
         await self.reloader.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
-
-
-def make_host(
-    config: ServerConfig,
-    metrics: Metrics,
-    wait_of: Callable[[Call], Wait | None],
-    model_cache: ModelCache,
-    cache: TranslationCache | None,
-    candidate: BundleCandidate,
-    bundle: Bundle,
-) -> ModelHost:
-    """Make a host that runs this bundle as the settings say; it is not started."""
-    asked = config.engine.device
-    choice = device_for(bundle, asked)
-    if choice.reason:
-        get_logger().warning("device_not_used", asked=asked, used=choice.device, reason=choice.reason)
-    runtime = runtime_for(bundle, config.engine, choice.device)
-    get_logger().info("engine_runtime", model=bundle.manifest.name, runtime=runtime.runtime, detail=runtime.detail)
-    pool = EnginePool(
-        engine_spec(bundle, config, choice.device),
-        PoolConfig(
-            num_engines=num_engines(config.engine, choice.device, runtime.runtime),
-            start_timeout_s=config.lifecycle.start_timeout_s,
-            heartbeat_timeout_s=config.lifecycle.engine_silence_s,
-            batch_aging_s=config.limits.batch_aging_s,
-        ),
-        observer=metrics.model(bundle.manifest.name),
-    )
-    info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
-    info = replace(info, runtime=runtime.runtime, runtime_detail=runtime.detail)
-    return ModelHost(candidate, bundle, info, pool, config, wait_of, model_cache, cache)
 
 
 def runtime_for(bundle: Bundle, config: EngineConfig, device: Device) -> RuntimeChoice:

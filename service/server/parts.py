@@ -57,7 +57,7 @@ class Parts:
             load_traces(config.telemetry)  # raises here what it would raise in the other processes
         self.frontends = Frontends(config, own, metrics, self.usage_meter, status)
         self.admission = self.frontends.admission
-        models.model_cache.other_pids = self.frontends.pids
+        models.registry.model_cache.other_pids = self.frontends.pids
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / config.limits.max_queued_tokens)
         metrics.watch("edges_missing", lambda: self.frontends.missing)
         metrics.watch("ready", lambda: self.readiness.is_ready)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from model.tokenizer import SupportsTokens
 from service.call import Call
-from service.config import LimitsConfig
+from service.config import LimitsConfig, ServerConfig
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import Overloaded, Wait
 from service.models.catalogue import Settled, UseCount, Work
@@ -118,7 +118,7 @@ class ManualModel:
 
 
 def registry_of(*models: ManualModel) -> Registry:
-    registry = Registry(Metrics(), drain_s=5.0)
+    registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), Metrics())
     for model in models:
         registry.publish(cast("ModelHost", model))
     return registry

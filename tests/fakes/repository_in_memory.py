@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from service.config import LimitsConfig, ServerConfig
 from service.models.catalogue import UseCount
 from service.models.loaded import HostState
 from service.models.registry import ModelChange, Registry, Result
@@ -78,7 +79,7 @@ class Directory:
         self.checked: list[str] = []
         self.were_daemons: list[bool] = []  # the threads that scanned and checked
         self.metrics = Metrics()
-        self.registry = Registry(self.metrics, drain_s=600.0)
+        self.registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=600.0)), self.metrics)
         make_host: Any = self.make_host
         self.reloader = Reloader(self.registry, self.scan, self.check, make_host, watch_period_s=0.001)
 
@@ -144,7 +145,7 @@ def change(label: str, result: Result, reason: str = "") -> ModelChange:
 
 def registry_of(*infos: ModelInfo, pool: Any = None) -> Registry:
     """A registry in which these models serve, in the order of their names; none of them can translate."""
-    registry = Registry(Metrics(), drain_s=5.0)
+    registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), Metrics())
     for info in infos:
         candidate = BundleCandidate(directory=Path(info.name), name=info.name)
         host: Any = FakeHost(candidate, info, asyncio.Event(), pool=pool)

@@ -54,7 +54,7 @@ class Server:
             lifecycle=LifecycleConfig(engine_silence_s=600.0),  # engines that a test stops are not replaced
         )
         self.parts = ModelParts(config)
-        self.model_cache, self.registry = self.parts.model_cache, self.parts.registry
+        self.model_cache, self.registry = self.parts.registry.model_cache, self.parts.registry
         self.admission = Admission(limits)
         executor = ThreadPoolExecutor(1)
         usage_meter = UsageMeter(self.parts.metrics)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.config import LimitsConfig, ServerConfig
 from service.errors import NotFound
 from service.models.loaded import HostState
 from service.models.registry import Registry
@@ -95,7 +96,7 @@ def host(name: str, version: str, jobs: int) -> Any:
 
 async def test_gauges_of_a_model_are_of_all_its_versions_together():
     metrics = Metrics()
-    registry = Registry(metrics, drain_s=5.0)
+    registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), metrics)
     old, new = host("a", "1", 2), host("a", "2", 3)
     registry.publish(host("b", "1", 100))
     registry.publish(old)
@@ -115,7 +116,7 @@ async def test_gauges_of_a_model_are_of_all_its_versions_together():
 
 def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_stands():
     metrics = Metrics()
-    registry = Registry(metrics, drain_s=5.0)
+    registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), metrics)
     bad = host("new", "1", 0).candidate
     registry.publish(host("good", "1", 0))
     registry.refuse(bad, ValueError("bad"))

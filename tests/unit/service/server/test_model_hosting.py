@@ -9,13 +9,10 @@ from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerCo
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
 from service.engine.wire import SchedulerConfig
-from service.models.cache import ModelCache
 from service.models.check import check_in_engine
 from service.models.repository import BundleCandidate
-from service.models.translation_cache import TranslationCache
 from service.server import model_hosting
-from service.server.model_hosting import engine_spec, make_host, num_engines, runtime_for
-from service.telemetry.metrics import Metrics
+from service.server.model_hosting import ModelParts, engine_spec, num_engines, runtime_for
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.native_engine import needs_native_engine
 
@@ -110,17 +107,8 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
 
 
 def test_host_offers_its_model_as_the_settings_say(bundle):
-    config = ServerConfig(limits=LimitsConfig(max_beam_size=1))
+    parts = ModelParts(ServerConfig(limits=LimitsConfig(max_beam_size=1)))
 
-    metrics = Metrics()
-    host = make_host(
-        config,
-        metrics,
-        lambda _: None,
-        ModelCache(config, metrics),
-        TranslationCache(0, metrics),
-        BundleCandidate(directory=bundle.directory),
-        bundle,
-    )
+    host = parts.make_host(BundleCandidate(directory=bundle.directory), bundle)
 
     assert host.info.max_beam_size == 1
