@@ -239,7 +239,7 @@ def _run_without_engine() -> None:
     from service.cli.app import app
     from service.engine.wire import FinishReason, Hypothesis, JobResult
     from service.models.catalogue import Settled, Work
-    from service.models.loaded import ModelHost
+    from service.models.loaded import LoadedModel
 
     async def answer(self: object, work: Work, call: Any, reservation: Any) -> list[Settled]:
         reservation.take_tokens(sum(len(job.source_ids) for job in work.jobs))
@@ -251,7 +251,7 @@ def _run_without_engine() -> None:
             results.append(result)
         return results
 
-    ModelHost.run = answer  # type: ignore[method-assign]
+    LoadedModel.run = answer  # type: ignore[method-assign]
     app(["serve"])
 
 

@@ -26,7 +26,7 @@ from service.telemetry.metrics import Metrics
 from service.threads import available_threads, in_daemon_thread
 
 if TYPE_CHECKING:
-    from service.models.loaded import ModelHost
+    from service.models.loaded import LoadedModel
     from service.models.registry import Registry
 
 LOOK_PERIOD_S = 1.0
@@ -57,14 +57,14 @@ class ModelCache:
         self._retry_after_s = config.limits.retry_after_s
         self._metrics = metrics
         self._registry = registry
-        self._loading: dict[ModelHost, asyncio.Task[DragomanError | None]] = {}  # for calls
-        self._growing: dict[ModelHost, asyncio.Task[None]] = {}  # that get one more engine
-        self._reserved: dict[ModelHost, int] = {}  # bytes, by models whose engines start
+        self._loading: dict[LoadedModel, asyncio.Task[DragomanError | None]] = {}  # for calls
+        self._growing: dict[LoadedModel, asyncio.Task[None]] = {}  # that get one more engine
+        self._reserved: dict[LoadedModel, int] = {}  # bytes, by models whose engines start
         self._engine_bytes: dict[str, int] = {}  # measured after the start, by the bundle's digest
-        self._failures: dict[ModelHost, tuple[float, DragomanError]] = {}  # when, and what its calls are told
+        self._failures: dict[LoadedModel, tuple[float, DragomanError]] = {}  # when, and what its calls are told
         self._load_s = 0.0  # of the last load
         self._used_bytes = 0  # when last measured
-        self._pressed_at: dict[ModelHost, float] = {}  # when jobs last waited, of models that are loaded
+        self._pressed_at: dict[LoadedModel, float] = {}  # when jobs last waited, of models that are loaded
         self._starts = asyncio.Semaphore(_MOST_STARTS)
         self._room = asyncio.Lock()
         self._news = asyncio.Event()  # there may be more room
@@ -76,41 +76,41 @@ class ModelCache:
         """Have whoever waits for room look again."""
         self._news.set()
 
-    async def load(self, host: "ModelHost") -> None:
-        """Return when this host has started.
+    async def load(self, model: "LoadedModel") -> None:
+        """Return when this model has started.
 
         Raises:
             Overloaded, FailedPrecondition: there is no room for it, now or ever.
-            ValueError, DragomanError: as `ModelHost.start`.
+            ValueError, DragomanError: as `LoadedModel.start`.
         """
         if self.max_bytes is None:
-            await host.start()
+            await model.start()
             return
         async with self._starts:
-            await self._make_room(host, self._patience_s)
+            await self._make_room(model, self._patience_s)
             began = time.monotonic()
             try:
-                await host.start()
-                self._engine_bytes[host.sha256_12] = await in_daemon_thread(partial(memory_of, _pids(host)))
+                await model.start()
+                self._engine_bytes[model.sha256_12] = await in_daemon_thread(partial(memory_of, _pids(model)))
             finally:
-                del self._reserved[host]
+                del self._reserved[model]
                 self.wake()
         self._load_s = time.monotonic() - began
         self._metrics.families.model_load.observe(self._load_s)
-        get_logger().info("model_started", model=host.info.name, version=host.info.version, load_s=self._load_s)
+        get_logger().info("model_started", model=model.info.name, version=model.info.version, load_s=self._load_s)
 
-    async def load_for(self, host: "ModelHost", call: Call, reservation: Reservation) -> None:
+    async def load_for(self, model: "LoadedModel", call: Call, reservation: Reservation) -> None:
         """Return when a model is loaded that a call needs, once for all that wait; raises as `ServedModel.load`."""
         call.phase = "load"
         now = time.monotonic()
-        failed_at, error = self._failures.get(host, (0.0, None))
+        failed_at, error = self._failures.get(model, (0.0, None))
         if error is not None and now - failed_at < _RETRY_S:
             raise copy.copy(error)
         if len(self._loading) < _MOST_STARTS:
-            self._begin(host)  # even if this call is refused: the next one finds the model
+            self._begin(model)  # even if this call is refused: the next one finds the model
         wait_s = self._load_s * (1 + len(self._loading) // _MOST_STARTS)
         reservation.check(0.0, wait_s, now=now, deadline=call.deadline)
-        loading = self._begin(host)
+        loading = self._begin(model)
         try:
             error = await asyncio.shield(loading)
         except asyncio.CancelledError:
@@ -132,65 +132,65 @@ class ModelCache:
     async def look(self, now: float) -> None:
         """Unload what is idle for long or has grown too large, and give engines to models whose jobs wait."""
         async with self._room:
-            for host in self._idle():
-                is_old = self._idle_s is not None and now - host.in_use.used_at >= self._idle_s
-                if is_old and host.may_unload:  # a call may have come while another one was unloaded
-                    await self._unload(host, "idle")
+            for model in self._idle():
+                is_old = self._idle_s is not None and now - model.in_use.used_at >= self._idle_s
+                if is_old and model.may_unload:  # a call may have come while another one was unloaded
+                    await self._unload(model, "idle")
             while await self._measure() > self._fill_bytes and (victim := self._least_recently_used()):
                 await self._unload(victim, "memory")
-        for host in self._loaded():
-            await self._share_engines(host, now)
+        for model in self._loaded():
+            await self._share_engines(model, now)
 
-    async def forget(self, host: "ModelHost") -> None:
-        """End what is under way for a host that ends."""
-        tasks = [tasks[host] for tasks in (self._loading, self._growing) if host in tasks]
+    async def forget(self, model: "LoadedModel") -> None:
+        """End what is under way for a model that ends."""
+        tasks = [tasks[model] for tasks in (self._loading, self._growing) if model in tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for remembered in (self._loading, self._growing, self._failures, self._pressed_at):
-            remembered.pop(host, None)  # a task that was cancelled before its first step has left its place
+            remembered.pop(model, None)  # a task that was cancelled before its first step has left its place
 
-    def _begin(self, host: "ModelHost") -> "asyncio.Task[DragomanError | None]":
+    def _begin(self, model: "LoadedModel") -> "asyncio.Task[DragomanError | None]":
         """Return the task that loads this model for all calls that need it."""
-        if host not in self._loading:
-            self._loading[host] = asyncio.create_task(self._load_for_all(host))
-        return self._loading[host]
+        if model not in self._loading:
+            self._loading[model] = asyncio.create_task(self._load_for_all(model))
+        return self._loading[model]
 
-    async def _load_for_all(self, host: "ModelHost") -> DragomanError | None:
+    async def _load_for_all(self, model: "LoadedModel") -> DragomanError | None:
         """Load a model and return None, or what the calls that wait are told."""
         failure: DragomanError
         try:
-            await self.load(host)
+            await self.load(model)
         except Overloaded as error:
             return error
         except FailedPrecondition as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - whatever a bundle makes us raise, the others must serve
-            name = host.info.name
-            get_logger().error("model_not_loaded", model=name, version=host.info.version, **describe_error(error))
+            name = model.info.name
+            get_logger().error("model_not_loaded", model=name, version=model.info.version, **describe_error(error))
             failure = Unavailable(f"the model {name} cannot be loaded; the server's log says why")
         else:
             return None
         finally:
-            del self._loading[host]
-        self._failures[host] = time.monotonic(), failure
+            del self._loading[model]
+        self._failures[model] = time.monotonic(), failure
         return failure
 
-    async def _make_room(self, host: "ModelHost", patience_s: float) -> None:
-        """Reserve room for one more engine of a host: unload idle models, wait for busy ones."""
-        wanted, give_up_at = self._wanted_bytes(host), time.monotonic() + patience_s
+    async def _make_room(self, model: "LoadedModel", patience_s: float) -> None:
+        """Reserve room for one more engine of a model: unload idle models, wait for busy ones."""
+        wanted, give_up_at = self._wanted_bytes(model), time.monotonic() + patience_s
         async with self._room:
             while True:
                 self._news.clear()
                 used = await self._measure()
                 if used + wanted <= self._fill_bytes:
                     break
-                if victim := self._least_recently_used(beside=host):
+                if victim := self._least_recently_used(beside=model):
                     await self._unload(victim, "memory")
                     continue
-                need = f"the model {host.info.name} needs about {wanted >> 20} MB beside {used >> 20} MB in use"
+                need = f"the model {model.info.name} needs about {wanted >> 20} MB beside {used >> 20} MB in use"
                 need = f"{need}, and {_FILL:.0%} of models.max_memory_mb is {self._fill_bytes >> 20} MB"
-                if not any(other is not host for other in (*self._loaded(), *self._reserved)):
+                if not any(other is not model for other in (*self._loaded(), *self._reserved)):
                     raise FailedPrecondition(f"{need}: raise the limit")
                 try:
                     async with asyncio.timeout(max(0.0, give_up_at - time.monotonic())):
@@ -198,70 +198,70 @@ class ModelCache:
                 except TimeoutError:
                     message = f"{need}: all other models are in use"
                     raise Overloaded(message, reason="model_memory", retry_after_s=self._retry_after_s) from None
-            self._reserved[host] = wanted
+            self._reserved[model] = wanted
 
-    async def _unload(self, host: "ModelHost", reason: str) -> None:
-        await host.unload()
-        self._pressed_at.pop(host, None)
+    async def _unload(self, model: "LoadedModel", reason: str) -> None:
+        await model.unload()
+        self._pressed_at.pop(model, None)
         self._metrics.families.model_unloads.labels(reason).inc()
-        get_logger().info("model_unloaded", model=host.info.name, version=host.info.version, reason=reason)
+        get_logger().info("model_unloaded", model=model.info.name, version=model.info.version, reason=reason)
         spreading = asyncio.create_task(self._registry.spread())  # nobody has to wait for it
         self._spreading.add(spreading)
         spreading.add_done_callback(self._spreading.discard)
 
-    async def _share_engines(self, host: "ModelHost", now: float) -> None:
+    async def _share_engines(self, model: "LoadedModel", now: float) -> None:
         """Start one more engine where jobs have waited at two looks; end one where none has waited for a while."""
-        engines, pressed_at = host.pool, self._pressed_at.get(host, 0.0)
+        engines, pressed_at = model.pool, self._pressed_at.get(model, 0.0)
         if engines.queued_jobs:
-            self._pressed_at[host] = now
+            self._pressed_at[model] = now
             is_pressed = now - pressed_at < 2 * LOOK_PERIOD_S
             busy = sum(engine.jobs > 0 for one in self._loaded() for engine in one.pool.snapshots(now))
-            if is_pressed and engines.can_grow and host not in self._growing and busy < available_threads():
-                self._growing[host] = asyncio.create_task(self._grow(host))
+            if is_pressed and engines.can_grow and model not in self._growing and busy < available_threads():
+                self._growing[model] = asyncio.create_task(self._grow(model))
         elif engines.engines > 1 and now - pressed_at >= _SPARE_S:
             await engines.remove_engine()
 
-    async def _grow(self, host: "ModelHost") -> None:
+    async def _grow(self, model: "LoadedModel") -> None:
         try:
             async with self._starts:
-                if not host.is_loaded or host in self._reserved:  # unloaded while others started, or loaded again
+                if not model.is_loaded or model in self._reserved:  # unloaded while others started, or loaded again
                     return
-                await self._make_room(host, 0.0)
+                await self._make_room(model, 0.0)
                 try:
-                    if host.is_loaded:
-                        await host.pool.add_engine()
+                    if model.is_loaded:
+                        await model.pool.add_engine()
                 finally:
-                    del self._reserved[host]
+                    del self._reserved[model]
         except (Overloaded, FailedPrecondition, StartError) as error:
-            get_logger().warning("engine_not_added", model=host.info.name, reason=str(error))
+            get_logger().warning("engine_not_added", model=model.info.name, reason=str(error))
         finally:
-            del self._growing[host]
+            del self._growing[model]
 
-    def _loaded(self) -> "list[ModelHost]":
-        return [host for host in self._registry.hosts if host.is_loaded]
+    def _loaded(self) -> "list[LoadedModel]":
+        return [model for model in self._registry.versions if model.is_loaded]
 
-    def _idle(self) -> "list[ModelHost]":
+    def _idle(self) -> "list[LoadedModel]":
         """Models that may be unloaded: no call uses them, and nothing changes with them."""
-        return [host for host in self._registry.hosts if host.may_unload and host not in self._reserved]
+        return [model for model in self._registry.versions if model.may_unload and model not in self._reserved]
 
-    def _least_recently_used(self, beside: "ModelHost | None" = None) -> "ModelHost | None":
-        idle = (host for host in self._idle() if host is not beside)
-        return min(idle, key=lambda host: host.in_use.used_at, default=None)
+    def _least_recently_used(self, beside: "LoadedModel | None" = None) -> "LoadedModel | None":
+        idle = (model for model in self._idle() if model is not beside)
+        return min(idle, key=lambda model: model.in_use.used_at, default=None)
 
     @property
     def _fill_bytes(self) -> int:
         assert self.max_bytes is not None
         return int(self.max_bytes * _FILL)
 
-    def _wanted_bytes(self, host: "ModelHost") -> int:
+    def _wanted_bytes(self, model: "LoadedModel") -> int:
         """Memory of one more engine: as measured at the last start, or as estimated from the size of the graphs."""
-        measured = self._engine_bytes.get(host.sha256_12)
-        return measured or _ENGINE_BYTES + _BYTES_PER_GRAPH_BYTE * host.graph_bytes
+        measured = self._engine_bytes.get(model.sha256_12)
+        return measured or _ENGINE_BYTES + _BYTES_PER_GRAPH_BYTE * model.graph_bytes
 
     async def _measure(self) -> int:
         """Return the bytes that the server takes, with what is reserved for engines that start."""
-        counted = [host for host in self._registry.hosts if host.is_loaded or host not in self._reserved]
-        pids = [os.getpid(), *self.other_pids(), *(pid for host in counted for pid in _pids(host))]
+        counted = [model for model in self._registry.versions if model.is_loaded or model not in self._reserved]
+        pids = [os.getpid(), *self.other_pids(), *(pid for model in counted for pid in _pids(model))]
         self._used_bytes = await in_daemon_thread(partial(memory_of, pids))
         return self._used_bytes + sum(self._reserved.values())
 
@@ -276,5 +276,5 @@ def memory_of(pids: Iterable[int]) -> int:
     return total
 
 
-def _pids(host: "ModelHost") -> list[int]:
-    return [engine.pid for engine in host.pool.snapshots(0.0) if engine.pid]
+def _pids(model: "LoadedModel") -> list[int]:
+    return [engine.pid for engine in model.pool.snapshots(0.0) if engine.pid]

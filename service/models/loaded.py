@@ -4,7 +4,7 @@
 
 Where memory is limited it goes back to UNLOADED, and its tokenizer and engines with it, and may be loaded again.
 
-A host knows one bundle; not which others there are, nor why it is started or stopped.  What it does for a call:
+It knows one bundle; not which others there are, nor why it is started or stopped.  What it does for a call:
 
     answered before? -> room for the tokens -> in time? -> a job for each text -> results
 """
@@ -40,7 +40,7 @@ from service.threads import in_daemon_thread
 _numbers = count()
 
 
-class HostState(StrEnum):
+class ModelState(StrEnum):
     """Where a version is in its life; the values are those of `admin.proto`."""
 
     UNLOADED = "unloaded"
@@ -49,7 +49,7 @@ class HostState(StrEnum):
     DRAINING = "draining"
 
 
-class ModelHost:
+class LoadedModel:
     """Owns the engines of one bundle; the `ServedModel` that calls meet in the scheduler process."""
 
     def __init__(
@@ -73,7 +73,7 @@ class ModelHost:
             model_cache: loads the model for a call; None: it is loaded before any call finds it.
             cache: of all models; None: every sentence goes to an engine.
         """
-        self.number = next(_numbers)  # among all hosts of this process
+        self.number = next(_numbers)  # among all models of this process
         self.candidate = candidate
         self.bundle = bundle
         self.sha256_12 = bundle.sha256_12
@@ -82,7 +82,7 @@ class ModelHost:
         self.pool = pool
         self.in_use = UseCount(model_cache.wake if model_cache and model_cache.max_bytes is not None else None)
         self.offers = UseCount()  # frontends whose calls may find it
-        self.state = HostState.UNLOADED
+        self.state = ModelState.UNLOADED
         self._config = config
         self._wait_of = wait_of
         self._model_cache = model_cache
@@ -99,7 +99,7 @@ class ModelHost:
     @property
     def may_unload(self) -> bool:
         """Whether no call uses it, and calls that come may load it again."""
-        return self.is_loaded and self.state is HostState.SERVING and self.in_use.calls == 0
+        return self.is_loaded and self.state is ModelState.SERVING and self.in_use.calls == 0
 
     @property
     def graph_bytes(self) -> int:
@@ -122,19 +122,19 @@ class ModelHost:
             DragomanError: its engines do not start, or give no translations.
         """
         async with self._changing:
-            self._enter(HostState.LOADING)
+            self._enter(ModelState.LOADING)
             try:
                 await self._start()
             except BaseException:
-                self._enter(HostState.UNLOADED)
+                self._enter(ModelState.UNLOADED)
                 await self.pool.stop()
                 raise
-            self._enter(HostState.SERVING)
+            self._enter(ModelState.SERVING)
 
     async def unload(self) -> None:
         """End its engines and drop its tokenizer; no call uses it now, and `start` may follow."""
         self._codec = None
-        self._enter(HostState.UNLOADED)
+        self._enter(ModelState.UNLOADED)
         async with self._changing:
             await self.pool.stop()
         return_freed_memory()
@@ -164,8 +164,8 @@ class ModelHost:
             max_source_tokens=self.info.max_source_tokens,
         )
 
-    def _enter(self, state: HostState) -> None:
-        if self.state is not HostState.DRAINING:  # calls that have found it may still need it loaded
+    def _enter(self, state: ModelState) -> None:
+        if self.state is not ModelState.DRAINING:  # calls that have found it may still need it loaded
             self.state = state
 
     def refuse_early(self, call: Call, reservation: Reservation) -> None:
@@ -219,7 +219,7 @@ class ModelHost:
 
     async def drain(self, within_s: float) -> bool:
         """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""
-        self.state = HostState.DRAINING
+        self.state = ModelState.DRAINING
         try:
             async with asyncio.timeout(within_s):
                 await self.offers.wait_idle()
@@ -230,7 +230,7 @@ class ModelHost:
 
     async def close(self) -> None:
         """End its engines, in whatever state it is; calls that still use it fail with Unavailable."""
-        self.state = HostState.DRAINING
+        self.state = ModelState.DRAINING
         if self._cache is not None:
             self._cache.forget(self.number)
         await self.pool.close()

@@ -17,13 +17,13 @@ from service.engine.worker import return_freed_memory
 from service.errors import DragomanError, Wait
 from service.models.cache import ModelCache
 from service.models.catalogue import Catalogue
-from service.models.loaded import HostState, ModelHost
+from service.models.loaded import LoadedModel, ModelState
 from service.models.repository import BundleCandidate
 from service.scheduler.pool import EnginePool
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
 
-OfferModels = Callable[[Sequence[ModelHost]], Awaitable[None]]
+OfferModels = Callable[[Sequence[LoadedModel]], Awaitable[None]]
 
 # Gauges of a model, each of which is a sum over the engines of all its versions.
 _GAUGES: dict[str, Callable[[EnginePool], float]] = {
@@ -77,7 +77,7 @@ class Refusal:
 
 
 class Registry:
-    """Owns the hosts of all versions and says which of them serve; only for the event loop's thread."""
+    """Owns all versions of models and says which of them serve; only for the event loop's thread."""
 
     def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
         """Start without any model; raise ValueError as `ModelCache`."""
@@ -86,17 +86,17 @@ class Registry:
         self._drain_s = config.limits.max_request_seconds  # no call uses a version for longer that was replaced
         self.catalogue = Catalogue()
         self._offer: OfferModels | None = None
-        self._serving: dict[str, ModelHost] = {}  # by the candidate's name; the default first, then in order of names
-        self._loading: set[ModelHost] = set()
-        self._leaving: dict[ModelHost, asyncio.Task[None]] = {}
+        self._serving: dict[str, LoadedModel] = {}  # by the candidate's name; the default first, then in order of names
+        self._loading: set[LoadedModel] = set()
+        self._leaving: dict[LoadedModel, asyncio.Task[None]] = {}
         self._refusals: dict[Path, Refusal] = {}  # by directory, in the order in which they were refused
 
     @property
-    def models(self) -> list[ModelHost]:
+    def models(self) -> list[LoadedModel]:
         return list(self._serving.values())
 
     @property
-    def hosts(self) -> list[ModelHost]:
+    def versions(self) -> list[LoadedModel]:
         return [*self._serving.values(), *self._loading, *self._leaving]
 
     @property
@@ -107,60 +107,59 @@ class Registry:
     @property
     def is_ready(self) -> bool:
         """Whether every model that is loaded has an engine that takes work."""
-        hosts = self._serving.values()
-        return bool(hosts) and all(host.pool.is_ready for host in hosts if host.is_loaded)
+        return bool(self._serving) and all(one.pool.is_ready for one in self.models if one.is_loaded)
 
     def is_refused(self, name: str) -> bool:
         """Whether a version of this model lies there, above the one that serves, that may not serve."""
         return any(refusal.name == name for refusal in self._refusals.values())
 
-    def host_of(self, candidate: BundleCandidate) -> ModelHost | None:
-        """Return the host that serves this very bundle."""
-        host = self._serving.get(candidate.name)
-        if host is None or host.candidate.directory != candidate.directory:
+    def serving(self, candidate: BundleCandidate) -> LoadedModel | None:
+        """Return the model that serves this very bundle."""
+        model = self._serving.get(candidate.name)
+        if model is None or model.candidate.directory != candidate.directory:
             return None
-        return host if host.candidate.manifest_sha256 == candidate.manifest_sha256 else None
+        return model if model.candidate.manifest_sha256 == candidate.manifest_sha256 else None
 
-    async def start(self, host: ModelHost) -> None:
-        """Start a host that is to serve next, or end it; only one other version of its model is there meanwhile."""
-        if leaving := [task for old, task in self._leaving.items() if old.candidate.name == host.candidate.name]:
+    async def start(self, model: LoadedModel) -> None:
+        """Start a version that is to serve next, or end it; only one other of its model is there meanwhile."""
+        if leaving := [task for old, task in self._leaving.items() if old.candidate.name == model.candidate.name]:
             await asyncio.wait(leaving)  # never three versions of a model at once
-        self._loading.add(host)
+        self._loading.add(model)
         try:
-            await self.model_cache.load(host)
+            await self.model_cache.load(model)
         except BaseException:
-            await host.close()
+            await model.close()
             raise
         finally:
-            self._loading.discard(host)
+            self._loading.discard(model)
 
-    def publish(self, host: ModelHost) -> list[ModelChange]:
-        """Have later requests find this host, which has started, in place of an earlier version."""
-        name, info = host.candidate.name, host.info
+    def publish(self, model: LoadedModel) -> list[ModelChange]:
+        """Have later requests find this version, which has started, in place of an earlier one."""
+        name, info = model.candidate.name, model.info
         retired = [self.retire(name)] if name in self._serving else []
-        self._serving[name] = host
+        self._serving[name] = model
         self._serving = dict(
             sorted(self._serving.items(), key=lambda item: (not item[1].candidate.is_default, item[0]))
         )
         self.catalogue.replace(self._serving.values())
         of_model = self._metrics.model(info.name)
-        of_model.loaded(version=info.version, sha256_12=host.sha256_12, provider=info.device, runtime=info.runtime)
+        of_model.loaded(version=info.version, sha256_12=model.sha256_12, provider=info.device, runtime=info.runtime)
         for gauge, read in _GAUGES.items():
             of_model.watch(gauge, partial(self._sum, info.name, read))
-        event = "model_loaded" if host.is_loaded else "model_known"
-        get_logger().info(event, model=info.name, version=info.version, sha256_12=host.sha256_12)
+        event = "model_loaded" if model.is_loaded else "model_known"
+        get_logger().info(event, model=info.name, version=info.version, sha256_12=model.sha256_12)
         return [self._changed(info.name, info.version, Result.LOADED), *retired]
 
     def retire(self, name: str) -> ModelChange:
-        """Have no later request find the host of this name; it ends when the calls that have found it are done."""
-        host = self._serving.pop(name)
+        """Have no later request find the model of this name; it ends when the calls that have found it are done."""
+        model = self._serving.pop(name)
         self.catalogue.replace(self._serving.values())
-        host.state = HostState.DRAINING
-        info = host.info
+        model.state = ModelState.DRAINING
+        info = model.info
         self._metrics.model(info.name).unloaded(
-            version=info.version, sha256_12=host.sha256_12, provider=info.device, runtime=info.runtime
+            version=info.version, sha256_12=model.sha256_12, provider=info.device, runtime=info.runtime
         )
-        self._leaving[host] = asyncio.create_task(self._end(host))
+        self._leaving[model] = asyncio.create_task(self._end(model))
         return self._changed(info.name, info.version, Result.RETIRED)
 
     async def offer_to(self, offer: OfferModels) -> None:
@@ -179,16 +178,16 @@ class Registry:
         None for work of a lower class than the caller may ask for: its next text may be of a higher one.  None also
         where a model is not loaded: nothing waits there.
         """
-        hosts = self._serving.values()
-        if call.priority is not call.caller.priority or not hosts or not all(host.is_loaded for host in hosts):
+        models = self.models
+        if call.priority is not call.caller.priority or not models or not all(one.is_loaded for one in models):
             return None
-        forecasts = [host.pool.typical_forecast(host.default_params, call) for host in hosts]
+        forecasts = [one.pool.typical_forecast(one.default_params, call) for one in models]
         return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
 
     def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""
         # A single bundle of any name replaces the model that serves.
-        name = candidate.name or next((host.info.name for host in self.models), candidate.directory.name)
+        name = candidate.name or next((one.info.name for one in self.models), candidate.directory.name)
         refusal = Refusal(name=name, candidate=candidate, error=error)
         self._refusals.pop(candidate.directory, None)
         self._refusals[candidate.directory] = refusal
@@ -196,7 +195,7 @@ class Registry:
         get_logger().error("model_refused", model=candidate.label, sha256_12=digits, reason=refusal.reason)
         if not refusal.is_foreseen:
             get_logger().error("model_refused_unexpectedly", **describe_error(error))
-        # The frames hold the host that failed, with its tokenizer and all else.
+        # The frames hold the model that failed, with its tokenizer and all else.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         return self._changed(name, candidate.version, Result.REFUSED, refusal.reason)
 
@@ -210,21 +209,21 @@ class Registry:
         for task in leaving:
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
-        await asyncio.gather(*map(self.model_cache.forget, self.hosts))
-        await asyncio.gather(*(host.close() for host in self.hosts))
+        await asyncio.gather(*map(self.model_cache.forget, self.versions))
+        await asyncio.gather(*(one.close() for one in self.versions))
 
-    async def _end(self, host: ModelHost) -> None:
-        model, version = host.info.name, host.info.version
-        if not await host.drain(self._drain_s):
-            get_logger().warning("model_still_used", model=model, version=version, calls=host.in_use.calls)
+    async def _end(self, model: LoadedModel) -> None:
+        which = {"model": model.info.name, "version": model.info.version}
+        if not await model.drain(self._drain_s):
+            get_logger().warning("model_still_used", **which, calls=model.in_use.calls)
         try:
-            await self.model_cache.forget(host)
-            await host.close()
+            await self.model_cache.forget(model)
+            await model.close()
         finally:  # otherwise its engines would be counted for ever
-            del self._leaving[host]
+            del self._leaving[model]
             self.model_cache.wake()
         return_freed_memory()
-        get_logger().info("model_retired", model=model, version=version)
+        get_logger().info("model_retired", **which)
 
     def _changed(self, name: str, version: str, result: Result, reason: str = "") -> ModelChange:
         of_model = self._metrics.model(name)
@@ -233,4 +232,4 @@ class Registry:
         return ModelChange(name=name, version=version, result=result, reason=reason)
 
     def _sum(self, name: str, read: Callable[[EnginePool], float]) -> float:
-        return float(sum(read(host.pool) for host in self.hosts if host.info.name == name))
+        return float(sum(read(one.pool) for one in self.versions if one.info.name == name))

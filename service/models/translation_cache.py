@@ -24,7 +24,7 @@ _MAX_SHARE = 16  # an entry takes at most one of so many parts of the room
 class Key(NamedTuple):
     """What an engine's answer depends on, and whose it is."""
 
-    host: int  # the version of a model; its number, which none later gets
+    model: int  # the version of a model; its number, which none later gets
     caller: Identity | None  # None: anybody
     params: SearchParams
     source: bytes
@@ -53,13 +53,13 @@ class TranslationCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def key(self, host: int, caller: Caller, job: Job) -> Key | None:
+    def key(self, model: int, caller: Caller, job: Job) -> Key | None:
         """Return the key of a sentence that this caller asks this version of a model for; None: it is never kept."""
         params, prefix_ids = job.params, job.prefix_ids
         if params.sampling_top_k or params.suppressed or job.scored_ids is not None:
             return None
         whose = None if caller.source == "peer" else caller.identity
-        return Key(host, whose, params, _packed(job.source_ids), _packed(prefix_ids) if prefix_ids else b"")
+        return Key(model, whose, params, _packed(job.source_ids), _packed(prefix_ids) if prefix_ids else b"")
 
     def find(self, key: Key) -> JobResult | None:
         """Return the answer, which took no time and no steps now; None: it is not there."""
@@ -83,9 +83,9 @@ class TranslationCache:
             self.num_bytes -= _size(*self._entries.popitem(last=False))
             self._metrics.translation_cache_evicted()
 
-    def forget(self, host: int) -> None:
+    def forget(self, model: int) -> None:
         """Drop what a version has said that serves no more."""
-        for key in [key for key in self._entries if key.host == host]:
+        for key in [key for key in self._entries if key.model == model]:
             self.num_bytes -= _size(key, self._entries.pop(key))
 
 

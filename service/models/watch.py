@@ -19,7 +19,7 @@ from typing import TypeVar
 from model.bundle import Bundle
 from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
 from service.models.check import check_until_good
-from service.models.loaded import ModelHost
+from service.models.loaded import LoadedModel
 from service.models.registry import ModelChange, Registry, Result
 from service.models.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError
 from service.telemetry.logs import describe_error, get_logger
@@ -36,7 +36,7 @@ class Reloader:
         registry: Registry,
         scan: BundleSource,
         check: Callable[[BundleCandidate], Bundle],
-        make_host: Callable[[BundleCandidate, Bundle], ModelHost],
+        make_model: Callable[[BundleCandidate, Bundle], LoadedModel],
         *,
         watch_period_s: float | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class Reloader:
         self._registry = registry
         self._scan_source = scan
         self._check = check
-        self._make_host = make_host
+        self._make_model = make_model
         self._watch_period_s = watch_period_s
         self._requested = asyncio.Event()
         self._seen: BundleCandidates | None = None  # at the last look; None: it failed
@@ -186,14 +186,14 @@ class Reloader:
 
     async def _apply(self, found: BundleCandidates, model: str = "", *, retry: bool) -> list[ModelChange]:
         """Make changes one after another, so that at most one model is there twice; `retry` what was refused."""
-        served = {host.candidate.name: host for host in self._registry.models}
+        served = {one.candidate.name: one for one in self._registry.models}
         names = {*found, *served}
         if model:
             names = {name for name in names if name == model or (name in served and served[name].info.name == model)}
             if not names:
                 raise NotFound(f"there is no model {model[:80]!a}, neither loaded nor in the repository")
         # Required models whose directories are gone count as versions that are refused, while the old ones serve.
-        gone = [host.candidate for name, host in served.items() if host.candidate.is_required and name not in found]
+        gone = [one.candidate for name, one in served.items() if one.candidate.is_required and name not in found]
         found = {**{one.name: (replace(one, manifest_sha256="", fingerprint=""),) for one in gone}, **found}
         there = {candidate.directory for candidates in found.values() for candidate in candidates}
         self._registry.forget_refusals({refusal.candidate.directory for refusal in self._registry.refusals} - there)
@@ -209,28 +209,28 @@ class Reloader:
         """Have the first good candidate serve; one that is tried again stays refused in the meantime."""
         changes: list[ModelChange] = []
         for place, candidate in enumerate(candidates):
-            if host := self._registry.host_of(candidate):
-                changes.append(ModelChange(name=host.info.name, version=host.info.version, result=Result.UNCHANGED))
+            if model := self._registry.serving(candidate):
+                changes.append(ModelChange(name=model.info.name, version=model.info.version, result=Result.UNCHANGED))
             elif not retry and candidate in [refusal.candidate for refusal in self._registry.refusals]:
                 continue  # it has not changed since
             else:
                 try:
-                    host = await self._bring_up(candidate, is_tried=is_tried)
+                    model = await self._bring_up(candidate, is_tried=is_tried)
                 except Exception as error:  # noqa: BLE001 - whatever a bundle makes us raise, the others must serve
                     changes.append(self._registry.refuse(candidate, error))
                     continue
-                changes += self._registry.publish(host)
+                changes += self._registry.publish(model)
             self._registry.forget_refusals(lower.directory for lower in candidates[place:])
             break
         return changes
 
-    async def _bring_up(self, candidate: BundleCandidate, *, is_tried: bool) -> ModelHost:
-        """Return a host that has started, unless it is not tried, or raise why there is none."""
+    async def _bring_up(self, candidate: BundleCandidate, *, is_tried: bool) -> LoadedModel:
+        """Return a model that has started, unless it is not tried, or raise why there is none."""
         checked = self._checked.pop(candidate, None)
         if isinstance(checked, Exception):
             raise checked
         bundle = await in_daemon_thread(partial(self._check, candidate)) if checked is None else checked
-        host = self._make_host(candidate, bundle)
+        model = self._make_model(candidate, bundle)
         if is_tried:
-            await self._registry.start(host)
-        return host
+            await self._registry.start(model)
+        return model

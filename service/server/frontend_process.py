@@ -55,7 +55,7 @@ class SchedulerService(Protocol):
         """Have the engines of a model work for a call; raises as `ServedModel.run`.
 
         Args:
-            model: number of its host.
+            model: its number.
             characters: of all texts of the call.
             is_part: whether the call is a text of a stream, or goes on.
             room: comes back with `RemoteScheduler.has_room` once there is room for the work; None: nobody asks.
@@ -86,7 +86,7 @@ class SchedulerService(Protocol):
 class OfferedModel(NamedTuple):
     """A model that calls can ask for."""
 
-    number: int  # of its host
+    number: int
     info: ModelInfo
     bundle_dir: Path
     manifest_sha256: str

@@ -21,7 +21,7 @@ from service.call import Call, Caller, Identity
 from service.config import ServerConfig
 from service.errors import InternalError, Overloaded, Unavailable
 from service.models.catalogue import Settled, Work
-from service.models.loaded import ModelHost
+from service.models.loaded import LoadedModel
 from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
 from service.scheduler.admission import Admission, Reservation
@@ -125,7 +125,7 @@ class Frontends:
             raise InternalError(f"a frontend did not start: {reason}") from reason
         return ports
 
-    async def offer(self, models: Sequence[ModelHost]) -> None:
+    async def offer(self, models: Sequence[LoadedModel]) -> None:
         """Have the calls of other processes find these models, and return when they do."""
         await asyncio.gather(*(process.offer(models) for process in self._processes))
 
@@ -192,8 +192,8 @@ class FrontendProcess(SchedulerService):
         )
         self.lag_s = 0.0  # of its event loop, the worst in the last seconds
         self._peer = Peer()  # there is no process yet
-        self._models: tuple[ModelHost, ...] = ()  # that its calls are to find
-        self._used: dict[int, ModelHost] = {}  # that its calls may use, each of which counts it in its offers
+        self._models: tuple[LoadedModel, ...] = ()  # that its calls are to find
+        self._used: dict[int, LoadedModel] = {}  # that its calls may use, each of which counts it in its offers
         self._state = STARTING
         self._calls: set[Call] = set()  # that engines work for
         self._streams: dict[int, Reservation] = {}
@@ -209,7 +209,7 @@ class FrontendProcess(SchedulerService):
         await self.supervisor.start()
         self._begin()
 
-    async def offer(self, models: Sequence[ModelHost]) -> None:
+    async def offer(self, models: Sequence[LoadedModel]) -> None:
         """Return when its calls find these models, and those of each process that replaces it will."""
         self._models = tuple(models)
         await self._ask(asyncio.shield(self._send_offer()))
@@ -275,8 +275,10 @@ class FrontendProcess(SchedulerService):
 
     def _offered(self) -> tuple[OfferedModel, ...]:
         return tuple(
-            OfferedModel(host.number, host.info, host.bundle.directory, host.bundle.manifest_sha256, host.is_loaded)
-            for host in self._models
+            OfferedModel(
+                model.number, model.info, model.bundle.directory, model.bundle.manifest_sha256, model.is_loaded
+            )
+            for model in self._models
         )
 
     def _begin(self) -> None:
@@ -293,10 +295,10 @@ class FrontendProcess(SchedulerService):
 
     def _send_offer(self) -> "asyncio.Future[None]":
         if self._peer.is_there:
-            for host in self._models:
-                if host.number not in self._used:
-                    host.offers.__enter__()
-                    self._used[host.number] = host
+            for model in self._models:
+                if model.number not in self._used:
+                    model.offers.__enter__()
+                    self._used[model.number] = model
         return self._order(self._peer.call(RemoteScheduler.offer, self._offered()))
 
     def _order(self, done: "asyncio.Future[None]") -> "asyncio.Future[None]":
@@ -316,8 +318,8 @@ class FrontendProcess(SchedulerService):
         self._peer.close()
         for reservation in self._streams.values():
             reservation.release()
-        for host in self._used.values():
-            host.offers.__exit__(None, None, None)
+        for model in self._used.values():
+            model.offers.__exit__(None, None, None)
         self._streams.clear()
         self._used.clear()
         self.lag_s = 0.0
@@ -328,8 +330,8 @@ class FrontendProcess(SchedulerService):
     async def run(
         self, model: int, work: Work, call: Call, characters: int, is_part: bool, room: int | None
     ) -> list[Settled]:
-        host = self._used.get(model)
-        if host is None:
+        loaded = self._used.get(model)
+        if loaded is None:
             raise Unavailable("the model was replaced; try again")
         current_call.set(call)
         admission = self._frontends.admission
@@ -341,11 +343,11 @@ class FrontendProcess(SchedulerService):
             reservation = admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
         self._calls.add(call)
         try:
-            with reservation, host.in_use:
+            with reservation, loaded.in_use:
                 reservation.take_characters(characters)
-                if not host.is_loaded:
-                    await host.load(call, reservation)
-                return await host.run(work, call, reservation)
+                if not loaded.is_loaded:
+                    await loaded.load(call, reservation)
+                return await loaded.run(work, call, reservation)
         except Overloaded:
             self._wants_departures = self._wants_departures or is_part
             raise

@@ -136,7 +136,7 @@ class Server:
             await self._models.registry.offer_to(parts.frontends.offer)
             parts.readiness.is_accepting = True
             await parts.frontends.set_state(is_serving=True)
-            infos = [host.info for host in self._models.registry.models]
+            infos = [model.info for model in self._models.registry.models]
             models = [f"{info.name} {info.version} {info.precision}" for info in infos]
             self._log.info("serving", **ports, pid=os.getpid(), models=models)
 

@@ -20,7 +20,7 @@ from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
 from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, SchedulerConfig
 from service.models.check import IN_ENGINE, BundleChecker, device_for
 from service.models.info import describe
-from service.models.loaded import ModelHost
+from service.models.loaded import LoadedModel
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate, bundle_source
 from service.models.translation_cache import TranslationCache
@@ -50,14 +50,14 @@ class ModelParts:
             self.registry,
             bundle_source(config),
             BundleChecker(config),
-            self.make_host,
+            self.make_model,
             watch_period_s=config.models.watch_period_s if config.models.watch else None,
         )
         # For texts that are too long for the event loop.
         self.executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
-    def make_host(self, candidate: BundleCandidate, bundle: Bundle) -> ModelHost:
-        """Make a host that runs this bundle as the settings say; it is not started."""
+    def make_model(self, candidate: BundleCandidate, bundle: Bundle) -> LoadedModel:
+        """Make a model that runs this bundle as the settings say; it is not started."""
         config, asked = self._config, self._config.engine.device
         choice = device_for(bundle, asked)
         if choice.reason:
@@ -77,7 +77,7 @@ class ModelParts:
         info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
         info = replace(info, runtime=runtime.runtime, runtime_detail=runtime.detail)
         registry, cache = self.registry, self.translation_cache if config.limits.translation_cache_mb else None
-        return ModelHost(candidate, bundle, info, pool, config, registry.wait_of, registry.model_cache, cache)
+        return LoadedModel(candidate, bundle, info, pool, config, registry.wait_of, registry.model_cache, cache)
 
     async def close(self) -> None:
         """End everything, in whatever state it is."""

@@ -90,7 +90,7 @@ class Parts:
         calls, num_calls = await self.frontends.calls(most)
         now, registry = time.monotonic(), self.models.registry
         return encode_status(
-            registry.hosts,
+            registry.versions,
             registry.refusals,
             calls,
             now=now,
@@ -102,7 +102,7 @@ class Parts:
             state=self.readiness.state,
             admitted_tokens=self.admission.tokens,
             max_admitted_tokens=self.config.limits.max_queued_tokens,
-            queued_work_s=max((host.pool.queued_work_s for host in registry.hosts), default=0.0),
+            queued_work_s=max((one.pool.queued_work_s for one in registry.versions), default=0.0),
             event_loop_lag_s=max(self._metrics.recent_lag_s, self.frontends.recent_lag_s),
             log_level=log_level(),
         )
@@ -199,8 +199,8 @@ class Status(ServerStatus):
         return self._metrics.characters_of(client)
 
     async def card_of(self, model: str) -> str | None:
-        hosts = self._parts.models.registry.models
-        directories = [host.bundle.directory for host in hosts if host.info.name == model]
+        models = self._parts.models.registry.models
+        directories = [one.bundle.directory for one in models if one.info.name == model]
         card = directories[0] / CARD_NAME if directories else None
         return card.read_text(encoding="utf-8") if card and card.is_file() else None
 

@@ -13,7 +13,7 @@ from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, Search
 from service.errors import Overloaded, Wait
 from service.models.catalogue import Settled, UseCount, Work
 from service.models.info import TextCodec
-from service.models.loaded import ModelHost, check_time, run_work, with_smaller_beam
+from service.models.loaded import LoadedModel, check_time, run_work, with_smaller_beam
 from service.models.options import search_params
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate
@@ -120,5 +120,5 @@ class ManualModel:
 def registry_of(*models: ManualModel) -> Registry:
     registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), Metrics())
     for model in models:
-        registry.publish(cast("ModelHost", model))
+        registry.publish(cast("LoadedModel", model))
     return registry

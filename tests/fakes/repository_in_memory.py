@@ -1,4 +1,4 @@
-"""A bundle source in memory with a registry and a reloader, whose hosts start when the test lets them: no processes."""
+"""A bundle source in memory with a registry and a reloader, whose models start when the test lets them: no processes."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from typing import Any
 
 from service.config import LimitsConfig, ServerConfig
 from service.models.catalogue import UseCount
-from service.models.loaded import HostState
+from service.models.loaded import ModelState
 from service.models.registry import ModelChange, Registry, Result
 from service.models.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order
 from service.models.watch import Reloader
@@ -27,7 +27,7 @@ def idle_engines(load: int = 0) -> Any:
 
 
 @dataclass(eq=False)
-class FakeHost:
+class FakeModel:
     """A version that serves as soon as `gate` is open."""
 
     candidate: BundleCandidate
@@ -35,7 +35,7 @@ class FakeHost:
     gate: asyncio.Event
     error: Exception | None = None
     sha256_12: str = "abc"
-    state: HostState = HostState.LOADING
+    state: ModelState = ModelState.LOADING
     has_begun: bool = False
     is_closed: bool = False
     is_loaded: bool = True
@@ -48,7 +48,7 @@ class FakeHost:
         await self.gate.wait()
         if self.error:
             raise self.error
-        self.state = HostState.SERVING
+        self.state = ModelState.SERVING
 
     async def drain(self, within_s: float) -> bool:
         try:
@@ -75,13 +75,13 @@ class Directory:
         self.are_required = False  # whether each of them must serve
         self.gate = asyncio.Event()
         self.gate.set()
-        self.hosts: list[FakeHost] = []
+        self.made: list[FakeModel] = []
         self.checked: list[str] = []
         self.were_daemons: list[bool] = []  # the threads that scanned and checked
         self.metrics = Metrics()
         self.registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=600.0)), self.metrics)
-        make_host: Any = self.make_host
-        self.reloader = Reloader(self.registry, self.scan, self.check, make_host, watch_period_s=0.001)
+        make_model: Any = self.make_model
+        self.reloader = Reloader(self.registry, self.scan, self.check, make_model, watch_period_s=0.001)
 
     def scan(self) -> BundleCandidates:
         self.were_daemons.append(threading.current_thread().daemon)
@@ -114,10 +114,10 @@ class Directory:
             raise error
         return SimpleNamespace()
 
-    def make_host(self, candidate: BundleCandidate, bundle: object) -> FakeHost:
+    def make_model(self, candidate: BundleCandidate, bundle: object) -> FakeModel:
         info = model_info(candidate.name, candidate.version)
-        self.hosts.append(FakeHost(candidate, info, self.gate, self.broken.get(candidate.label)))
-        return self.hosts[-1]
+        self.made.append(FakeModel(candidate, info, self.gate, self.broken.get(candidate.label)))
+        return self.made[-1]
 
     async def load(self) -> None:
         await self.reloader.prepare()
@@ -148,6 +148,6 @@ def registry_of(*infos: ModelInfo, pool: Any = None) -> Registry:
     registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), Metrics())
     for info in infos:
         candidate = BundleCandidate(directory=Path(info.name), name=info.name)
-        host: Any = FakeHost(candidate, info, asyncio.Event(), pool=pool)
+        host: Any = FakeModel(candidate, info, asyncio.Event(), pool=pool)
         registry.publish(host)
     return registry

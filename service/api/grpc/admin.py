@@ -12,7 +12,7 @@ from protos import admin_pb2 as pb
 from service.api.grpc.calls import Handler, unary
 from service.call import Call
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
-from service.models.loaded import ModelHost
+from service.models.loaded import LoadedModel
 from service.models.registry import ModelChange, Refusal, Result
 from service.models.watch import Reloader
 from service.telemetry.logs import describe_error, get_logger
@@ -92,7 +92,7 @@ def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
 
 
 def encode_status(
-    hosts: Iterable[ModelHost],
+    hosts: Iterable[LoadedModel],
     refusals: Iterable[Refusal],
     calls: Collection[Call],
     *,
@@ -111,7 +111,7 @@ def encode_status(
     )
 
 
-def _encode_host(host: ModelHost, now: float) -> pb.ModelStatus:
+def _encode_host(host: LoadedModel, now: float) -> pb.ModelStatus:
     info, pool = host.info, host.pool
     return pb.ModelStatus(
         name=info.name,

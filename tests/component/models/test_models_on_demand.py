@@ -25,7 +25,7 @@ from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ModelsCo
 from service.engine.worker import create_runner
 from service.errors import FailedPrecondition, Overloaded, Unavailable
 from service.models import cache as model_cache
-from service.models.loaded import HostState, ModelHost
+from service.models.loaded import LoadedModel, ModelState
 from service.records import TranslationRequest
 from service.scheduler.admission import Admission
 from service.server.model_hosting import ModelParts
@@ -73,10 +73,10 @@ class Server:
         for model in models:
             await self.translate(model)
 
-    def host(self, name: str) -> ModelHost:
+    def host(self, name: str) -> LoadedModel:
         return next(host for host in self.registry.models if host.info.name == name)
 
-    def states(self) -> dict[str, HostState]:
+    def states(self) -> dict[str, ModelState]:
         return {host.info.name: host.state for host in self.registry.models}
 
     @property

@@ -9,13 +9,13 @@ import pytest
 
 from service.config import LimitsConfig, ServerConfig
 from service.errors import NotFound
-from service.models.loaded import HostState
+from service.models.loaded import ModelState
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of
 from tests.fakes.model_info import model_info
-from tests.fakes.repository_in_memory import FakeHost, idle_engines, registry_of
+from tests.fakes.repository_in_memory import FakeModel, idle_engines, registry_of
 
 
 def pair(name: str, source: str, target: str) -> Any:
@@ -89,8 +89,8 @@ class TestFind:
 
 def host(name: str, version: str, jobs: int) -> Any:
     candidate = BundleCandidate(directory=Path(name) / version, name=name, version=version, manifest_sha256="s" * 64)
-    made = FakeHost(candidate, model_info(name, version), asyncio.Event(), pool=idle_engines(jobs))
-    made.sha256_12, made.state = f"sha{version}", HostState.SERVING
+    made = FakeModel(candidate, model_info(name, version), asyncio.Event(), pool=idle_engines(jobs))
+    made.sha256_12, made.state = f"sha{version}", ModelState.SERVING
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
-from service.models.loaded import HostState
+from service.models.loaded import ModelState
 from service.models.registry import Result
 from tests.fakes.calls import eventually
 from tests.fakes.repository_in_memory import Directory, change
@@ -34,7 +34,7 @@ class TestLoad:
         assert models.serving() == ["a/2", "b/10"]
         assert set(models.checked) == {"a/4", "a/3", "a/2", "b/10"}
         assert [models.counted("a", result) for result in (Result.REFUSED, Result.LOADED)] == [2, 1]
-        assert [host.is_closed for host in models.hosts if host.info.version == "3"] == [True]
+        assert [model.is_closed for model in models.made if model.info.version == "3"] == [True]
 
     @pytest.mark.parametrize("are_required", [False, True])
     async def test_bad_bundles_fail_the_start_before_anything_starts(self, are_required):
@@ -48,7 +48,7 @@ class TestLoad:
         with pytest.raises(ValueError, match="first"):
             await models.load()
 
-        assert models.hosts == []
+        assert models.made == []
 
     @pytest.mark.parametrize(
         ("error", "message"),
@@ -69,31 +69,31 @@ class TestLoad:
         models = Directory("a/1")
         models.gate.clear()
         loading = asyncio.create_task(models.load())
-        await eventually(lambda: bool(models.hosts))
+        await eventually(lambda: bool(models.made))
 
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
 
-        assert models.hosts[0].is_closed
+        assert models.made[0].is_closed
 
 
 class TestReload:
     async def test_old_version_serves_until_the_new_one_has_started_and_ends_when_its_calls_have(self):
         models = await loaded("a/1")
-        old, models.content["a/2"] = models.hosts[0], "1"
+        old, models.content["a/2"] = models.made[0], "1"
         models.gate.clear()
         reloading = asyncio.create_task(models.reloader.reload())
-        await eventually(lambda: len(models.hosts) == 2)
+        await eventually(lambda: len(models.made) == 2)
         assert models.serving() == ["a/1"]
 
         with models.registry.models[0].in_use:
             models.gate.set()
             assert await reloading == [change("a/2", Result.LOADED), change("a/1", Result.RETIRED)]
             assert models.serving() == ["a/2"]
-            assert (old.state, old.is_closed) == (HostState.DRAINING, False)
+            assert (old.state, old.is_closed) == (ModelState.DRAINING, False)
 
         await eventually(lambda: old.is_closed)
-        assert [id(host) for host in models.registry.hosts] == [id(models.hosts[1])]
+        assert [id(model) for model in models.registry.versions] == [id(models.made[1])]
 
     async def test_removed_version_leaves_its_place_to_the_next_and_a_removed_name_leaves(self):
         models = await loaded("a/1", "a/2", "b/1")
@@ -125,7 +125,7 @@ class TestReload:
         first, second = await asyncio.gather(models.reloader.reload(), models.reloader.reload())
 
         assert (first[0].result, second[0].result) == (Result.LOADED, Result.UNCHANGED)
-        assert len(models.hosts) == 2
+        assert len(models.made) == 2
 
     async def test_there_are_never_three_versions_of_a_model(self):
         models = await loaded("a/1")
@@ -134,8 +134,8 @@ class TestReload:
             await models.reloader.reload()
             models.content["a/3"] = "1"
             third = asyncio.create_task(models.reloader.reload())
-            await eventually(lambda: len(models.hosts) == 3)
-            assert not models.hosts[2].has_begun
+            await eventually(lambda: len(models.made) == 3)
+            assert not models.made[2].has_begun
 
         await third
         assert models.serving() == ["a/3"]
@@ -167,7 +167,7 @@ class TestRequired:
         await models.reloader.reload()
 
         assert (models.serving(), models.refused()) == (["a/1", back], {})
-        assert len(models.hosts) == num_hosts
+        assert len(models.made) == num_hosts
 
 
 class TestRefusals:
@@ -244,7 +244,7 @@ class TestWatch:
             else:
                 await models.reloader.look()
 
-        assert [host.candidate.manifest_sha256 for host in models.hosts] == list(loaded)
+        assert [model.candidate.manifest_sha256 for model in models.made] == list(loaded)
 
     async def test_change_that_could_not_be_followed_is_followed_at_the_next_look(self, monkeypatch):
         models = await loaded("a/1")
@@ -290,26 +290,26 @@ class TestWatch:
 
 
 class TestMemory:
-    """A host holds a tokenizer and more: whoever has ended must not be kept."""
+    """A model holds a tokenizer and more: whoever has ended must not be kept."""
 
     async def test_nothing_is_kept_of_a_version_that_has_left(self):
         models = await loaded("a/1")
-        old = weakref.ref(models.hosts.pop())
+        old = weakref.ref(models.made.pop())
         models.content["a/2"] = "1"
 
         await models.reloader.reload()
-        await eventually(lambda: len(models.registry.hosts) == 1)
+        await eventually(lambda: len(models.registry.versions) == 1)
 
         gc.collect()
         assert old() is None
 
     async def test_version_whose_end_fails_is_not_kept_either(self):
         models = await loaded("a/1")
-        models.hosts[0].close_error = OSError("no such process")
+        models.made[0].close_error = OSError("no such process")
         models.content["a/2"] = "1"
 
         await models.reloader.reload()
-        await eventually(lambda: len(models.registry.hosts) == 1)
+        await eventually(lambda: len(models.registry.versions) == 1)
 
 
 class TestClose:
@@ -319,11 +319,11 @@ class TestClose:
         models.gate.clear()
         reloading = asyncio.create_task(models.reloader.reload())
         waiting = asyncio.create_task(models.reloader.reload())
-        await eventually(lambda: len(models.hosts) == 2)
+        await eventually(lambda: len(models.made) == 2)
 
         await models.reloader.close()
 
-        assert [host.is_closed for host in models.hosts] == [True, True]
+        assert [model.is_closed for model in models.made] == [True, True]
         for caller in (reloading, waiting, models.reloader.reload()):
             with pytest.raises(Unavailable):
                 await caller
@@ -336,7 +336,7 @@ class TestClose:
 
             await asyncio.wait_for(models.reloader.close(), 60)  # the call would have ten minutes
 
-        assert [host.is_closed for host in models.hosts] == [True, True]
+        assert [model.is_closed for model in models.made] == [True, True]
 
     async def test_thread_that_hangs_in_a_file_system_cannot_keep_the_process(self):
         models = await loaded("a/1")

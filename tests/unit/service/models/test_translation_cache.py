@@ -15,7 +15,7 @@ from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, Search
 from service.errors import InternalError, Overloaded
 from service.models.catalogue import Settled, Work
 from service.models.info import describe
-from service.models.loaded import ModelHost
+from service.models.loaded import LoadedModel
 from service.models.repository import BundleCandidate
 from service.models.translation_cache import Key, TranslationCache
 from service.scheduler.admission import Admission
@@ -158,7 +158,7 @@ class Setup:
         self.pool, self.cache = ManualPool(), Cache()
         self.admission = Admission(limits or LimitsConfig())
         self.config = ServerConfig(limits=limits or LimitsConfig())
-        self.host = ModelHost(
+        self.host = LoadedModel(
             BundleCandidate(directory=directory),
             bundle,
             describe(bundle),

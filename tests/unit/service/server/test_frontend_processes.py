@@ -15,7 +15,7 @@ from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, from_payload, to_frame
 from service.errors import Overloaded, Unavailable
 from service.models.catalogue import ServedModel, Settled, UseCount, Work
-from service.models.loaded import ModelHost
+from service.models.loaded import LoadedModel
 from service.processes.rpc import Peer
 from service.scheduler.admission import Reservation
 from service.server.frontend import Frontend, ServingState
@@ -100,7 +100,7 @@ class Joined:
         self.process._lose("killed")
 
     async def offer(self, *hosts: GatedHost) -> None:
-        await self.process.offer(cast("list[ModelHost]", hosts))
+        await self.process.offer(cast("list[LoadedModel]", hosts))
 
     def start(self, call: Call) -> "asyncio.Task[list[Settled]]":
         """A call's work for the model that the frontend finds."""

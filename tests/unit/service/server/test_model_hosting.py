@@ -109,6 +109,6 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
 def test_host_offers_its_model_as_the_settings_say(bundle):
     parts = ModelParts(ServerConfig(limits=LimitsConfig(max_beam_size=1)))
 
-    host = parts.make_host(BundleCandidate(directory=bundle.directory), bundle)
+    host = parts.make_model(BundleCandidate(directory=bundle.directory), bundle)
 
     assert host.info.max_beam_size == 1

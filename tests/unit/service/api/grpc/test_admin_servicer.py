@@ -13,7 +13,7 @@ from protos import admin_pb2 as pb
 from service.api.grpc.admin import AdminServicer, encode_status
 from service.call import Call, Caller
 from service.errors import FailedPrecondition, InvalidInput
-from service.models.loaded import HostState, ModelHost
+from service.models.loaded import LoadedModel, ModelState
 from service.models.registry import ModelChange, Refusal, Result
 from service.models.repository import BundleCandidate
 from service.models.watch import Reloader
@@ -30,7 +30,7 @@ NOW = 1_000.0
 ENGINE = EngineSnapshot(pid=None, state="waiting", jobs=1, rows=4, max_rows=64, restarts=3, silent_s=0.5)
 SERVING = SimpleNamespace(
     info=model_info("m", "2", source_language="en", precision="int8"),
-    state=HostState.SERVING,
+    state=ModelState.SERVING,
     sha256_12="0" * 12,
     pool=SimpleNamespace(queued_jobs=5, queued_tokens=50, snapshots=lambda now: [ENGINE]),
 )
@@ -56,7 +56,7 @@ def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Ca
 
 
 def status(*calls: Call, max_requests: int = 0) -> pb.GetStatusResponse:
-    hosts, num_requests = [cast("ModelHost", SERVING)], len(calls)
+    hosts, num_requests = [cast("LoadedModel", SERVING)], len(calls)
     return encode_status(hosts, [REFUSED], calls, now=NOW, max_requests=max_requests, num_requests=num_requests)
 
 

@@ -14,7 +14,7 @@ from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import InternalError
 from service.models.catalogue import Settled, Work
 from service.models.info import describe
-from service.models.loaded import HostState, ModelHost, run_work
+from service.models.loaded import LoadedModel, ModelState, run_work
 from service.models.repository import BundleCandidate
 from service.scheduler.admission import Admission
 from tests.fakes.dispatchers import EchoDispatcher
@@ -22,9 +22,9 @@ from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.manual_pool import ManualPool
 
 
-def host_of(directory: Path, pool: Any, *, self_test: bool = True) -> ModelHost:
+def serving(directory: Path, pool: Any, *, self_test: bool = True) -> LoadedModel:
     bundle, config = Bundle.load(directory), ServerConfig(models=ModelsConfig(self_test=self_test))
-    return ModelHost(BundleCandidate(directory=directory), bundle, describe(bundle), pool, config)
+    return LoadedModel(BundleCandidate(directory=directory), bundle, describe(bundle), pool, config)
 
 
 @pytest.fixture
@@ -34,27 +34,27 @@ def pool() -> EchoDispatcher:
 
 async def test_host_serves_once_its_engines_are_up_and_its_golden_sentences_have_come_out(tmp_path, pool):
     bundle = write_echo_bundle(tmp_path / "b", golden=[("one", "one"), ("two", "two")])
-    host = host_of(bundle, pool)
+    host = serving(bundle, pool)
     states = [host.state]
 
     await host.start()
 
     states.append(host.state)
     assert (pool.state, len(pool.asked)) == ("started", 2)
-    assert states == [HostState.UNLOADED, HostState.SERVING]
+    assert states == [ModelState.UNLOADED, ModelState.SERVING]
 
 
 async def test_wrong_golden_sentence_ends_the_start_unless_there_is_no_self_test(tmp_path, pool):
     bundle = write_echo_bundle(tmp_path / "b", golden=[("one", "eins")])
 
     with pytest.raises(BundleError, match="golden sentences differ"):
-        await host_of(bundle, pool).start()
-    await host_of(bundle, pool, self_test=False).start()
+        await serving(bundle, pool).start()
+    await serving(bundle, pool, self_test=False).start()
 
 
 async def test_tokenizer_is_not_opened_here_before_an_engine_has_survived_it(tmp_path, pool):
     bundle = write_echo_bundle(tmp_path / "b")
-    host = host_of(bundle, pool)
+    host = serving(bundle, pool)
     (bundle / "shared.spm").write_bytes(b"crafted")
     pool.error = InternalError("the engine did not start: killed by SIGSEGV")
 
@@ -63,13 +63,13 @@ async def test_tokenizer_is_not_opened_here_before_an_engine_has_survived_it(tmp
 
 
 async def test_host_is_drained_when_its_last_call_has_left_and_ends_its_engines_when_closed(tmp_path, pool):
-    host = host_of(write_echo_bundle(tmp_path / "b"), pool)
+    host = serving(write_echo_bundle(tmp_path / "b"), pool)
     await host.start()
     with host.in_use, host.in_use:
         was_in_time = await host.drain(0.01)
         draining = asyncio.create_task(host.drain(5.0))
         await asyncio.sleep(0)
-        assert (host.state, host.in_use.calls, draining.done()) == (HostState.DRAINING, 2, False)
+        assert (host.state, host.in_use.calls, draining.done()) == (ModelState.DRAINING, 2, False)
 
     assert (was_in_time, await draining) == (False, True)
     await host.close()
