@@ -128,14 +128,14 @@ def find_route(infos: Sequence[ModelInfo], source_language: str, target_language
     return for_languages(infos[index], source_language, pivot), for_languages(infos[other], pivot, target_language)
 
 
-def legs_of(request: TranslationRequest, route: Route) -> tuple[TranslationRequest, ...]:
+def hops_of(request: TranslationRequest, route: Route) -> tuple[TranslationRequest, ...]:
     """Return what each model of a route is asked for; of two, the second one's texts are still those of the first.
 
     Raises:
         InvalidInput: the request wants something that is lost between two models.
     """
     if len(route) == 1:
-        return (_leg(request, route[0]),)
+        return (_hop(request, route[0]),)
     first, second = route
     unknowable = {
         "glossary": bool(request.glossary_name or request.terms),
@@ -148,12 +148,12 @@ def legs_of(request: TranslationRequest, route: Route) -> tuple[TranslationReque
             raise InvalidInput(f"{message} {first.target_language}: leave it out, or load such a model", field=field)
     whole = replace(request, source_language="", target_language="")
     return (
-        replace(_leg(whole, first), options=_to_pivot(request.options), target_prefixes=()),
-        _leg(whole, second),
+        replace(_hop(whole, first), options=_to_pivot(request.options), target_prefixes=()),
+        _hop(whole, second),
     )
 
 
-def _leg(request: TranslationRequest, info: ModelInfo) -> TranslationRequest:
+def _hop(request: TranslationRequest, info: ModelInfo) -> TranslationRequest:
     """Return the request for this model; one of several languages is told which."""
     if not info.languages:
         return replace(request, model=info.name)

@@ -1,8 +1,8 @@
 """Which models a request's texts go to, where it is not plainly one: languages detected, or a third one in between.
 
-    request -> routes by source language -> groups of texts -> one leg, or two through a pivot -> one result
+    request -> routes by source language -> groups of texts -> one hop, or two through a pivot -> one result
 
-A leg is what one model is asked for; how it is translated is up to whoever asks.  A text that is in the target language
+A hop is what one model is asked for; how it is translated is up to whoever asks.  A text that is in the target language
 already, or in no language that a model translates from, goes nowhere and comes back as it is.
 """
 
@@ -38,8 +38,8 @@ from service.translate.routes import (
     Routes,
     all_languages,
     find_route,
+    hops_of,
     judge,
-    legs_of,
     routes_of,
 )
 from service.translate.translator import INLINE_CHARACTERS, Door, Translator
@@ -91,8 +91,8 @@ class Router:
             return
         routes = self._routes(request, call)
         for route in routes.values():
-            for leg in legs_of(request, route):
-                self.translator.resolve(leg, call)
+            for hop in hops_of(request, route):
+                self.translator.resolve(hop, call)
         if not routes:
             self.translator.resolve(request, call)
 
@@ -224,8 +224,8 @@ class Router:
     ) -> TranslationResult:
         """Return the texts at these places as they are, in the name of the model that would have translated them."""
         part, asked = call.part(len(places)), _only(request, places)
-        for leg in legs_of(asked, route):  # an option that the model refuses is refused here, too
-            self.translator.resolve(leg, part)
+        for hop in hops_of(asked, route):  # an option that the model refuses is refused here, too
+            self.translator.resolve(hop, part)
         target = route[-1].target_language
         translations = [
             left_as_it_is(text, judged[index].found.language if judged[index].found.language != target else None)
@@ -314,17 +314,17 @@ async def _follow(
     route: Route, request: TranslationRequest, call: Call, door: Door, translator: Translator
 ) -> TranslationResult:
     """Translate texts of one language; the first model's best hypotheses are the second one's texts."""
-    legs = legs_of(request, route)
-    if len(legs) == 1:
+    hops = hops_of(request, route)
+    if len(hops) == 1:
         with door.part() as own:
-            return await translator.translate(legs[0], call, own)
-    translator.resolve(legs[1], call.part(0))  # an option that it refuses is refused before the first one runs
-    first = await _run_part(legs[0], call, door, translator)
+            return await translator.translate(hops[0], call, own)
+    translator.resolve(hops[1], call.part(0))  # an option that it refuses is refused before the first one runs
+    first = await _run_part(hops[0], call, door, translator)
     places = [index for index, translation in enumerate(first.translations) if translation.error is None]
     if not places:
         return first
     texts = [first.translations[index].text for index in places]
-    second = await _run_part(replace(_only(legs[1], places), texts=texts), call, door, translator, is_next=True)
+    second = await _run_part(replace(_only(hops[1], places), texts=texts), call, door, translator, is_next=True)
     call.finished_texts = len(request.texts)
     if all(translation.error for translation in second.translations):
         names = second.model, second.model_version
@@ -349,7 +349,7 @@ async def _run_part(
 ) -> TranslationResult:
     part = call.part(len(request.texts))
     try:
-        with door.part() as own:  # what a leg holds is free again when the next one begins
+        with door.part() as own:  # what a hop holds is free again when the next one begins
             return await translator.translate(request, part, own)
     finally:
         call.join(part, is_next=is_next)

@@ -10,7 +10,7 @@ from service.api.grpc.codec import decode_models, encode_model
 from service.errors import NotFound
 from service.models.info import for_languages, index_of, languages_of
 from service.records import ModelInfo, TranslationRequest
-from service.translate.routes import find_route, legs_of, routes_of
+from service.translate.routes import find_route, hops_of, routes_of
 from tests.fakes.model_info import model_info
 
 CODES = {"en": "eng_Latn", "de": "deu_Latn", "fr": "fra_Latn", "zh": "zho_Hans", "zh-Hant": "zho_Hant"}
@@ -56,8 +56,8 @@ def test_without_a_source_language_every_language_but_the_target_is_a_route(seve
     routes = routes_of([several], "", "de")
 
     assert set(routes) == {"en", "fr", "zh", "zh-Hant"}
-    (leg,) = legs_of(TranslationRequest(target_language="de"), routes["fr"])
-    assert (leg.model, leg.source_language, leg.target_language) == ("many", "fr", "de")
+    (hop,) = hops_of(TranslationRequest(target_language="de"), routes["fr"])
+    assert (hop.model, hop.source_language, hop.target_language) == ("many", "fr", "de")
 
 
 def test_a_pivot_goes_through_the_language_of_the_other_model(several):

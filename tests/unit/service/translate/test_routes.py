@@ -6,7 +6,7 @@ import pytest
 
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, Term, TranslateOptions, TranslationRequest
-from service.translate.routes import all_languages, find_route, legs_of, routes_of, source_languages
+from service.translate.routes import all_languages, find_route, hops_of, routes_of, source_languages
 from tests.fakes.model_info import model_info
 
 
@@ -77,9 +77,9 @@ class TestLegs:
     ROUTE = tuple(infos("fr_en", "en_de"))
 
     def test_one_leg_is_the_request_with_its_model(self):
-        (leg,) = legs_of(TranslationRequest(texts=["a"], source_language="fr-CA"), self.ROUTE[:1])
+        (hop,) = hops_of(TranslationRequest(texts=["a"], source_language="fr-CA"), self.ROUTE[:1])
 
-        assert leg == TranslationRequest(texts=["a"], source_language="fr-CA", model="fr_en")
+        assert hop == TranslationRequest(texts=["a"], source_language="fr-CA", model="fr_en")
 
     def test_what_is_about_the_final_text_is_for_the_second_model_alone(self):
         final: Any = {"num_hypotheses": 2, "max_target_tokens": 9, "min_target_tokens": 2, "suppressed_phrases": ("x",)}
@@ -87,7 +87,7 @@ class TestLegs:
         options = TranslateOptions(beam_size=3, length_penalty=0.5, return_alternatives=True, **final, **drawn)
         request = TranslationRequest(texts=["a"], options=options, target_prefixes=("Das",), source_language="fr")
 
-        first, second = legs_of(request, self.ROUTE)
+        first, second = hops_of(request, self.ROUTE)
 
         assert first.options == TranslateOptions(beam_size=3, length_penalty=0.5)
         assert second.options == options
@@ -95,7 +95,7 @@ class TestLegs:
         assert (second.model, second.target_prefixes) == ("en_de", ("Das",))
 
     def test_no_options_stay_none(self):
-        assert [leg.options is NO_OPTIONS for leg in legs_of(TranslationRequest(), self.ROUTE)] == [True, True]
+        assert [hop.options is NO_OPTIONS for hop in hops_of(TranslationRequest(), self.ROUTE)] == [True, True]
 
     @pytest.mark.parametrize(
         ("request_", "field"),
@@ -107,7 +107,7 @@ class TestLegs:
     )
     def test_what_is_lost_between_two_models_is_refused(self, request_, field):
         with pytest.raises(InvalidInput, match=f"{field} needs a model that translates fr to de directly") as error:
-            legs_of(request_, self.ROUTE)
+            hops_of(request_, self.ROUTE)
 
         assert error.value.field == field
-        assert len(legs_of(request_, self.ROUTE[:1])) == 1
+        assert len(hops_of(request_, self.ROUTE[:1])) == 1

@@ -52,7 +52,7 @@ class Signed(Translator):
         super().__init__(catalogue, Admission(LIMITS), UsageMeter(Metrics()), LIMITS, self.executor)
         self.seen: list[TranslationRequest] = []
         self.held: list[tuple[int, int]] = []  # characters that the hop's door took, and that the server holds
-        self.errors: dict[str, DragomanError] = {}  # of the whole leg, by a text in it
+        self.errors: dict[str, DragomanError] = {}  # of the whole hop, by a text in it
         self.bad: dict[str, DragomanError] = {}  # of a text, by the text
         self.gates: dict[str, asyncio.Event] = {}  # by model
 
