@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.config import USUAL_PROFILE, DecodingProfile, StopRule
-from service.engine.logits import Edits, Steering, edits_of, is_steered
+from service.engine.logits import Edits, LogitsProcessor, edits_of, needs_processor
 from service.engine.wire import FinishReason, Hypothesis, SearchParams
 
 Floats = npt.NDArray[np.float32]
@@ -147,7 +147,7 @@ class _Sentence:
     """The state of a sentence beside the arrays."""
 
     params: SearchParams
-    steering: Steering | None = None
+    processor: LogitsProcessor | None = None
     top_ended: bool = False
     is_looping: bool = False
     num_live: int = 0  # hypotheses of a beam that shrinks: those in the first places
@@ -163,7 +163,7 @@ class BeamSearch:
         self._profile = profile
         self._rule = profile.stop_rule if beam_size > 1 else StopRule.CTRANSLATE2
         self._sentences: list[_Sentence] = []
-        self._num_steered = 0  # of them
+        self._num_processors = 0  # of them
         self.beams = Beams.of(beam_size)
 
     @property
@@ -191,14 +191,14 @@ class BeamSearch:
         return scores if self.beam_size > 1 else np.zeros_like(scores)
 
     def add(self, params: SearchParams, prefix_ids: tuple[int, ...] = (), alternative: int | None = None) -> int:
-        """Start a sentence, or one of its alternatives (see `Steering`), and return its number."""
+        """Start a sentence, or one of its alternatives (see `LogitsProcessor`), and return its number."""
         index, beams = self.num_sentences, self.beams
         beams.make_room(index + 1, params.max_target_tokens + 1)
-        steering = None
-        if prefix_ids or alternative is not None or is_steered(params):
-            steering = Steering(params, prefix_ids, alternative, end_id=self._profile.end)
-            self._num_steered += 1
-        self._sentences.append(_Sentence(params, steering, num_live=self.beam_size))
+        processor = None
+        if prefix_ids or alternative is not None or needs_processor(params):
+            processor = LogitsProcessor(params, prefix_ids, alternative, end_id=self._profile.end)
+            self._num_processors += 1
+        self._sentences.append(_Sentence(params, processor, num_live=self.beam_size))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         beams.scores[index] = -np.inf
         beams.scores[index, 0] = 0.0
@@ -210,7 +210,7 @@ class BeamSearch:
     def remove(self, index: int) -> None:
         """Forget a sentence; the last one takes its number."""
         self.beams.move(self.num_sentences - 1, index)
-        self._num_steered -= self._sentences[index].steering is not None
+        self._num_processors -= self._sentences[index].processor is not None
         self._sentences[index] = self._sentences[-1]
         self._sentences.pop()
 
@@ -227,16 +227,16 @@ class BeamSearch:
     @property
     def is_plain(self) -> bool:
         """Whether a step in which no hypothesis may end only extends them by the best candidates."""
-        return not self._num_steered and self._rule is StopRule.CTRANSLATE2
+        return not self._num_processors and self._rule is StopRule.CTRANSLATE2
 
     def edits(self) -> Edits | None:
         """Return what options change in the next step's logits; None: nothing."""
-        return edits_of(self._steered(), self.beam_size) if self._num_steered else None
+        return edits_of(self._processors(), self.beam_size) if self._num_processors else None
 
     def advance(self, candidates: Candidates) -> StepOutcome:
         """Extend every sentence's hypotheses, whose last tokens `tokens` gives, by one token."""
-        if self._num_steered:
-            candidates = self._steer(candidates)
+        if self._num_processors:
+            candidates = self._process(candidates)
         beams = self.beams
         forced = self._forced_ends() if self._profile.forced_end else {}
         sums, parents, may_end, non_finite = candidates.extend(beams, self._profile.end)
@@ -259,22 +259,22 @@ class BeamSearch:
                 beams.scores[index, sentence.num_live :] = -np.inf
         elif self._rule is StopRule.HF:
             finished += self._overtaken({*range(self.num_sentences)} - {*finished, *non_finite})
-        for index, steering in self._steered() if self._num_steered else ():
-            steering.advance(parents[index], beams.newest[index].copy())
+        for index, processor in self._processors() if self._num_processors else ():
+            processor.advance(parents[index], beams.newest[index].copy())
         return StepOutcome(parents, finished, non_finite)
 
-    def _steered(self) -> Iterator[tuple[int, Steering]]:
+    def _processors(self) -> Iterator[tuple[int, LogitsProcessor]]:
         for index, sentence in enumerate(self._sentences):
-            if sentence.steering is not None:
-                yield index, sentence.steering
+            if sentence.processor is not None:
+                yield index, sentence.processor
 
-    def _steer(self, candidates: Candidates) -> Candidates:
+    def _process(self, candidates: Candidates) -> Candidates:
         """Return the candidates that the sentences' options leave."""
         scores, tokens, parents = candidates.scores.copy(), candidates.tokens.copy(), candidates.parents.copy()
         non_finite = find_non_finite(candidates)
-        for index, steering in self._steered():
+        for index, processor in self._processors():
             if not non_finite[index]:
-                steering.choose(scores[index], tokens[index], parents[index])
+                processor.choose(scores[index], tokens[index], parents[index])
         return Candidates(scores, tokens, parents, candidates.check)
 
     def _finish(

@@ -35,7 +35,7 @@ _NO_PLACES = np.zeros(0, np.int64)
 NO_EDITS = Edits(_NO_PLACES, _NO_PLACES, np.zeros(0, np.float32), np.ones(0, np.float32))
 
 
-class Steering:
+class LogitsProcessor:
     """The options of one sentence, and its live hypotheses' tokens."""
 
     def __init__(
@@ -159,7 +159,7 @@ class _Edges(NamedTuple):
         return cls(behind, tuple(token for token, nodes in behind.items() if ANYWHERE in nodes))
 
 
-def is_steered(params: SearchParams) -> bool:
+def needs_processor(params: SearchParams) -> bool:
     """Return whether options change logits or candidates."""
     return (
         params.repetition_penalty != 1.0
@@ -170,15 +170,15 @@ def is_steered(params: SearchParams) -> bool:
     )
 
 
-def edits_of(steered: Iterable[tuple[int, Steering]], beam_size: int) -> Edits | None:
+def edits_of(processors: Iterable[tuple[int, LogitsProcessor]], beam_size: int) -> Edits | None:
     """Return the edits of the next step for sentences with these numbers, or None if there are none."""
     banned, penalized, penalties = [], [], []
-    for index, steering in steered:
-        hypotheses, tokens = steering.banned()
+    for index, processor in processors:
+        hypotheses, tokens = processor.banned()
         banned.append(((index * beam_size + hypotheses) << _ROW_SHIFT) + tokens)
-        hypotheses, tokens = steering.penalized()
+        hypotheses, tokens = processor.penalized()
         penalized.append(((index * beam_size + hypotheses) << _ROW_SHIFT) + tokens)
-        penalties.append(np.full(tokens.size, steering.params.repetition_penalty, np.float32))
+        penalties.append(np.full(tokens.size, processor.params.repetition_penalty, np.float32))
     num_banned = sum(part.size for part in banned)
     places, first = np.unique(np.concatenate([*banned, *penalized]), return_index=True)
     if not places.size:

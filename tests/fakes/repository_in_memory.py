@@ -1,4 +1,4 @@
-"""A bundle source in memory with a registry and a reloader, whose models start when the test lets them: no processes."""
+"""A bundle source in memory with a registry and a reloader; models start when the test lets them: no processes."""
 
 import asyncio
 import threading

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID
 from service.engine.beam import BeamSearch, num_candidates
-from service.engine.logits import Steering, draw, edits_of
+from service.engine.logits import LogitsProcessor, draw, edits_of
 from service.engine.wire import Job, JobResult, SearchParams
 from tests.fakes.engine_runs import alone, engine, run, tokens
 from tests.fakes.fake_runner import FakeRunner, random_script
@@ -62,13 +62,13 @@ def test_sentences_without_options_are_searched_without_edits():
 
 
 def test_a_token_that_is_penalized_and_banned_is_banned_and_stands_there_once():
-    steering = Steering(SearchParams(beam_size=1, repetition_penalty=2.0, no_repeat_ngram_size=1))
+    processor = LogitsProcessor(SearchParams(beam_size=1, repetition_penalty=2.0, no_repeat_ngram_size=1))
     for token in (7, 9, 7):
-        steering.advance(np.array([0]), np.array([token]))
-    penalized = Steering(SearchParams(beam_size=1, repetition_penalty=3.0))
+        processor.advance(np.array([0]), np.array([token]))
+    penalized = LogitsProcessor(SearchParams(beam_size=1, repetition_penalty=3.0))
     penalized.advance(np.array([0]), np.array([8]))
 
-    edits = edits_of([(0, steering), (4, penalized)], beam_size=1)
+    edits = edits_of([(0, processor), (4, penalized)], beam_size=1)
 
     assert edits is not None
     assert edits.rows.tolist() == [0, 0, 4]
