@@ -16,7 +16,7 @@ from service.engine.wire import EngineSpec, Job, to_frame
 from service.engine.worker import command_line, environment
 from service.errors import InternalError, Unavailable
 from service.scheduler.pool import EnginePool
-from tests.fakes.dispatchers import (
+from tests.fakes.engine_pools import (
     CONFIG,
     LONG,
     NORMAL,
@@ -75,7 +75,7 @@ async def test_engine_ends_with_the_process_that_started_it():
     program = (
         "import asyncio, sys\n"
         "from service.scheduler.pool import EnginePool\n"
-        "from tests.fakes.dispatchers import CONFIG, SPEC\n"
+        "from tests.fakes.engine_pools import CONFIG, SPEC\n"
         "async def main():\n"
         "    pool = EnginePool(SPEC, CONFIG)\n"
         "    await pool.start()\n"

@@ -17,8 +17,8 @@ from service.models.info import describe
 from service.models.loaded import LoadedModel, ModelState, run_work
 from service.models.repository import BundleCandidate
 from service.scheduler.admission import Admission
-from tests.fakes.dispatchers import EchoDispatcher
 from tests.fakes.echo_bundle import write_echo_bundle
+from tests.fakes.engine_pools import EchoPool
 from tests.fakes.manual_pool import ManualPool
 
 
@@ -28,8 +28,8 @@ def serving(directory: Path, pool: Any, *, self_test: bool = True) -> LoadedMode
 
 
 @pytest.fixture
-def pool() -> EchoDispatcher:
-    return EchoDispatcher()
+def pool() -> EchoPool:
+    return EchoPool()
 
 
 async def test_host_serves_once_its_engines_are_up_and_its_golden_sentences_have_come_out(tmp_path, pool):

@@ -11,7 +11,7 @@ from service.engine.wire import SearchParams
 from service.errors import InternalError
 from service.models.loaded import run_self_test
 from tests.fakes.character_spans import CharacterSpans
-from tests.fakes.dispatchers import EchoDispatcher
+from tests.fakes.engine_pools import EchoPool
 
 
 class Letters(CharacterSpans):
@@ -34,7 +34,7 @@ async def run(engine: Any, sentences: Sequence[GoldenSentence], max_target_token
 
 @pytest.mark.parametrize(("limit", "asked"), [(256, 64), (16, 16)])
 async def test_sentences_that_come_out_as_expected_pass_within_the_model_s_limit(limit, asked):
-    engine = EchoDispatcher()
+    engine = EchoPool()
 
     await run(engine, golden(("one", "one"), ("two", "two")), limit)
 
@@ -50,22 +50,22 @@ async def test_one_in_two_may_differ(num, num_different, passes):
     sentences += golden(*[(f"text {number}", "other") for number in range(num_different)])
 
     if passes:
-        await run(EchoDispatcher(), sentences)
+        await run(EchoPool(), sentences)
     else:
         facts = f"{num_different} of {num} golden sentences differ, at most {num // 2} may: 'text 0' gave 'text 0'"
         with pytest.raises(BundleError, match=facts):
-            await run(EchoDispatcher(), sentences)
+            await run(EchoPool(), sentences)
 
 
 async def test_without_golden_sentences_one_text_must_give_a_finite_score():
-    engine = EchoDispatcher()
+    engine = EchoPool()
     await run(engine, [])
     assert len(engine.asked) == 1
 
     with pytest.raises(BundleError, match="scores that are no numbers"):
-        await run(EchoDispatcher(score=math.nan), [])
+        await run(EchoPool(score=math.nan), [])
 
 
 async def test_engine_s_error_is_the_reason():
     with pytest.raises(InternalError, match="non-finite"):
-        await run(EchoDispatcher(error=InternalError("the model produced non-finite scores")), [])
+        await run(EchoPool(error=InternalError("the model produced non-finite scores")), [])

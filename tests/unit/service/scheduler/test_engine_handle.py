@@ -9,7 +9,7 @@ from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Report
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory
 from service.records import Priority
 from service.scheduler.pool import Pending
-from tests.fakes.dispatchers import CONFIG, PARAMS, SPEC, hand_stepped
+from tests.fakes.engine_pools import CONFIG, PARAMS, SPEC, hand_stepped
 
 RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
 

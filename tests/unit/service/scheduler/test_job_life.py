@@ -31,7 +31,7 @@ from service.telemetry.metrics import Metrics
 from service.translate.translator import Translator
 from service.translate.usage import UsageMeter
 from tests.fakes.character_spans import CharacterSpans
-from tests.fakes.dispatchers import make_pool
+from tests.fakes.engine_pools import make_pool
 from tests.fakes.fake_runner import FakeRunner
 from tests.fakes.manual_pool import ManualModel, registry_of
 

@@ -13,7 +13,7 @@ from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.processes.process import StartError
 from service.records import Priority
 from service.scheduler.packed_weights import PackedWeights
-from tests.fakes.dispatchers import (
+from tests.fakes.engine_pools import (
     CONFIG,
     LONG,
     NORMAL,

@@ -1,4 +1,4 @@
-"""Dispatchers: with real engine processes, with engines that the test steps by hand, and with no engine at all."""
+"""Engine pools: with real engine processes, with engines that the test steps by hand, and with no engine at all."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
 
 
-class EchoDispatcher:
+class EchoPool:
     def __init__(self, score: float = -0.5, error: Exception | None = None) -> None:
         self.score = score
         self.error = error  # of the next start and of every sentence
