@@ -60,7 +60,7 @@ async def test_number_of_glossaries_and_of_their_owners_is_limited(tmp_path, mon
         await glossaries.create(SHOP, "mine", "en", "de", TERMS)
 
     for caller in (SHOP, OTHER):
-        with pytest.raises(Overloaded, match="at most 2 are accepted"):
+        with pytest.raises(Overloaded, match="at most"):
             await glossaries.create(caller, "mine", "en", "de", TERMS)
 
 
