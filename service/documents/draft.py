@@ -95,6 +95,66 @@ class Slot(NamedTuple):
     text: str
 
 
+class DoesNotFit(ValueError):
+    """A translation cannot be written so that it is read with the markup of its source."""
+
+
+class Answer(NamedTuple):
+    """What became of a unit."""
+
+    text: str  # the best translation; the source, where it failed
+    translation: Translation
+
+
+class Passage(NamedTuple):
+    """Units that are written together; most are one unit at one place."""
+
+    units: tuple[Unit, ...]
+    write: Callable[[Sequence[Answer]], Iterable[Slot]]  # raises DoesNotFit
+    is_beside: bool = False  # whether translations stand beside their source: these are written even if they are alike
+
+
+def answered_slots(passages: Iterable[Passage], translations: Sequence[Translation]) -> tuple[list[Slot], list[Notice]]:
+    """Return what is written anew, and a notice for each passage that stays since its translation does not fit."""
+    slots: list[Slot] = []
+    notices: list[Notice] = []
+    rest = iter(translations)
+    for units, write, is_beside in passages:
+        answers = [
+            Answer(text_of(unit, translation), translation) for unit, translation in zip(units, rest, strict=False)
+        ]
+        is_kept = all(answer.text == unit.text for unit, answer in zip(units, answers, strict=True))
+        if is_beside:
+            is_kept = any(answer.translation.error is not None for answer in answers)
+        try:
+            slots += () if is_kept else write(answers)
+        except DoesNotFit:
+            notices.append(Notice(WarningKind.NOT_TRANSLATED, units[0].line))
+    return slots, notices
+
+
+def draft_of_passages(
+    source: str,
+    passages: Sequence[Passage],
+    *,
+    lost: Sequence[Notice] = (),
+    also: Sequence[Slot] = (),
+    wants_links: bool = False,
+) -> Draft:
+    """Return the draft of a file with these passages, in order.
+
+    Args:
+        lost: of what is language and stays.
+        also: what is written where any passage is.
+    """
+
+    def write(translations: Sequence[Translation]) -> Written:
+        slots, notices = answered_slots(passages, translations)
+        return Written(filled(source, sorted([*slots, *also] if slots else slots)), (*lost, *notices))
+
+    return Draft(tuple(unit for passage in passages for unit in passage.units), write, wants_links)
+
+
 def filled(source: str, slots: Iterable[Slot]) -> str:
     """Return the source with the text of each slot in its place; slots are in order and apart from each other."""
     parts: list[str] = []

@@ -5,16 +5,15 @@ these entries and two fields of the header are written anew.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import accumulate
 
 import polib
 
-from service.documents.draft import Draft, Notice, Unit, Written, has_language, text_of
+from service.documents.draft import Answer, Draft, Notice, Passage, Slot, Unit, draft_of_passages, has_language
 from service.documents.messages import format_of_message
-from service.records import Translation, WarningKind
+from service.records import WarningKind
 
 # GNU gettext manual, section 12.6 "Additional functions for plural forms".
 _RUSSIAN = "3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2)"
@@ -31,32 +30,26 @@ _NOT_WRAPPED = 1_000_000
 _NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 
 
-class _Entry(NamedTuple):
-    """An entry without a translation, and its lines in the file: begin <= i < end, from 0."""
-
-    entry: polib.POEntry
-    begin: int
-    end: int
-
-    @property
-    def sources(self) -> list[str]:
-        return [text for text in (self.entry.msgid, self.entry.msgid_plural) if text]
-
-    def units(self) -> list[Unit]:
-        """Return what is to be translated: `msgid`, and `msgid_plural` where there is one."""
-        return [Unit(text, format_of_message(text), self.begin + 1) for text in self.sources]
-
-
-@dataclass(frozen=True, slots=True)
 class _File:
-    lines: list[str]  # with their ends
-    entries: list[_Entry]  # those to translate
-    header_end: int  # line
-    language: str  # of the translations; empty: what the header says
-    num_plurals: int | None
-    plural_forms: str  # for the header, where it has none
-    width: int  # of its lines, in columns
-    lost: list[Notice]  # entries with plurals in a language whose number of plurals is not known
+    """The lines of a file, as polib counts them, and how new ones are written."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines(keepends=True)
+        self._begins = list(accumulate(map(len, self.lines), initial=0))
+        self._line_end = "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
+        strings = (line.rstrip() for line in self.lines if line.lstrip().startswith(("msg", '"')))
+        self.width = _WRAPPED if all(len(line) <= _WRAPPED + 2 for line in strings) else _NOT_WRAPPED
+
+    def places(self, begin: int, end: int, *starts: str) -> list[int]:
+        """Return which of these lines, begin <= i < end, begin so."""
+        return [place for place in range(begin, end) if self.lines[place].lstrip().startswith(starts)]
+
+    def slot(self, begin: int, end: int, *lines: str) -> Slot:
+        """Return lines in the place of those begin <= i < end; the last one of a file may have no end."""
+        text = "".join(line + self._line_end for line in lines)
+        if begin < end and not self.lines[end - 1].endswith(("\n", "\r")):
+            text = text.removesuffix(self._line_end)
+        return Slot(self._begins[begin], self._begins[end], text)
 
 
 def read(text: str, target_language: str = "") -> Draft:
@@ -69,23 +62,26 @@ def read(text: str, target_language: str = "") -> Draft:
         catalogue = polib.pofile(text + "\n", check_for_duplicates=False)
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"this is no gettext PO file: {error}") from error
-    lines = text.splitlines(keepends=True)  # as polib counts them
+    file = _File(text)
     begins = [max(entry.linenum - 1, 0) for entry in catalogue]
     forms, num_plurals = _plural_forms(catalogue, target_language)
-    entries: list[_Entry] = []
+    passages: list[Passage] = []
     lost: list[Notice] = []
-    for entry, begin, end in zip(catalogue, begins, [*begins[1:], len(lines)], strict=False):
+    fields = {"Language": target_language.replace("-", "_")}
+    for entry, begin, end in zip(catalogue, begins, [*begins[1:], len(file.lines)], strict=False):
         if entry.obsolete or entry.msgstr or any(entry.msgstr_plural.values()) or not has_language(entry.msgid):
             continue
         if entry.msgid_plural and num_plurals is None:
             lost.append(Notice(WarningKind.NOT_TRANSLATED, begin + 1))
-        else:
-            entries.append(_Entry(entry, begin, end))
-    header_end = begins[0] if begins else len(lines)
-    strings = (line.rstrip() for line in lines if line.lstrip().startswith(("msg", '"')))
-    width = _WRAPPED if all(len(line) <= _WRAPPED + 2 for line in strings) else _NOT_WRAPPED
-    file = _File(lines, entries, header_end, target_language, num_plurals, forms, width, lost)
-    return Draft(tuple(unit for entry in entries for unit in entry.units()), partial(_write, file))
+            continue
+        if entry.msgid_plural:
+            fields["Plural-Forms"] = forms
+        sources = filter(None, (entry.msgid, entry.msgid_plural))
+        units = tuple(Unit(source, format_of_message(source), begin + 1) for source in sources)
+        write = partial(_entry_slots, file, begin, end, num_plurals or 1)
+        passages.append(Passage(units, write, is_beside=True))
+    header = _header_slots(file, begins[0] if begins else len(file.lines), fields)
+    return draft_of_passages(text, passages, lost=lost, also=list(header))
 
 
 def _plural_forms(catalogue: polib.POFile, language: str) -> tuple[str, int | None]:
@@ -100,86 +96,34 @@ def _plural_forms(catalogue: polib.POFile, language: str) -> tuple[str, int | No
     return "", None
 
 
-def _write(file: _File, translations: Sequence[Translation]) -> Written:
-    """Return the file with these translations of its units."""
-    lines = list(file.lines)
-    answers = iter(translations)
-    is_changed = False
-    for entry in file.entries:
-        units = entry.units()
-        answered = [next(answers) for _ in units]
-        texts = [text_of(unit, answer) for unit, answer in zip(units, answered, strict=True)]
-        if any(answer.error is not None for answer in answered) or not all(texts):
-            continue
-        is_changed = True
-        lines[entry.begin : entry.end] = [_written(file, entry, texts), *[""] * (entry.end - entry.begin - 1)]
-    if is_changed:
-        lines[: file.header_end] = _header(file)
-    return Written("".join(lines), tuple(file.lost))
-
-
-def _written(file: _File, entry: _Entry, texts: list[str]) -> str:
-    """Return the lines of an entry with its translations and the flag."""
-    lines = file.lines[entry.begin : entry.end]
-    first = next(place for place, line in enumerate(lines) if line.lstrip().startswith("msgstr"))
-    last = max(place for place, line in enumerate(lines) if line.lstrip().startswith(("msgstr", '"')))
-    end = _line_end(file.lines)
-    translated = [line + end for line in _msgstr(file, entry, texts)]
-    if not lines[last].endswith(("\n", "\r")):
-        translated[-1] = translated[-1].removesuffix(end)
-    return "".join((*_flagged(lines[:first], end), *translated, *lines[last + 1 :]))
-
-
-def _msgstr(file: _File, entry: _Entry, texts: list[str]) -> list[str]:
-    if entry.entry.msgid_plural:
-        assert file.num_plurals is not None
-        singular, plural = texts
-        forms = dict.fromkeys(range(file.num_plurals), plural)
-        if file.num_plurals > 1:
-            forms[0] = singular
-        rendered = polib.POEntry(msgid=entry.entry.msgid, msgid_plural="x", msgstr_plural=forms)
+def _entry_slots(file: _File, begin: int, end: int, num_plurals: int, answers: Sequence[Answer]) -> Iterator[Slot]:
+    """Yield what is written of an entry, which is in these lines: the flag and the translations."""
+    texts = [answer.text for answer in answers]
+    if not all(texts):
+        return
+    flags = file.places(begin, end, "#,")
+    if not flags:
+        first = file.places(begin, end, "#|", "msg")[0]
+        yield file.slot(first, first, "#, fuzzy")
+    elif not re.search(r"\bfuzzy\b", line := file.lines[flags[0]]):
+        yield file.slot(flags[0], flags[0] + 1, f"#, fuzzy,{line.strip()[len('#,') :]}")
+    if len(texts) > 1:
+        forms = dict.fromkeys(range(num_plurals), texts[1]) | ({0: texts[0]} if num_plurals > 1 else {})
+        rendered = polib.POEntry(msgid="x", msgid_plural="x", msgstr_plural=forms)
     else:
         rendered = polib.POEntry(msgid="x", msgstr=texts[0])
-    lines: list[str] = rendered.__unicode__(file.width).split("\n")
-    first = next(place for place, line in enumerate(lines) if line.startswith("msgstr"))
-    return [line for line in lines[first:] if line]
+    written: list[str] = rendered.__unicode__(file.width).split("\n")
+    first = next(place for place, line in enumerate(written) if line.startswith("msgstr"))
+    last = file.places(begin, end, "msgstr", '"')[-1]
+    yield file.slot(file.places(begin, end, "msgstr")[0], last + 1, *filter(None, written[first:]))
 
 
-def _flagged(lines: list[str], end: str) -> Iterator[str]:
-    """Yield the lines of an entry before its `msgstr`, with the flag `fuzzy`."""
-    flags = next((place for place, line in enumerate(lines) if line.startswith("#,")), None)
-    if flags is not None:
-        yield from lines[:flags]
-        yield lines[flags] if re.search(r"\bfuzzy\b", lines[flags]) else "#, fuzzy," + lines[flags][len("#,") :]
-        yield from lines[flags + 1 :]
-        return
-    first = next(place for place, line in enumerate(lines) if line.startswith("#|") or line.lstrip().startswith("msg"))
-    yield from lines[:first]
-    yield f"#, fuzzy{end}"
-    yield from lines[first:]
-
-
-def _header(file: _File) -> list[str]:
-    """Return the header's lines with the language, and with the forms of plurals where it has none."""
-    lines = file.lines[: file.header_end]
-    if not any(line.lstrip().startswith("msgstr") for line in lines):
-        return lines
-    if file.language:
-        lines = _with_field(lines, "Language", file.language.replace("-", "_"))
-    if file.plural_forms and any(entry.entry.msgid_plural for entry in file.entries):
-        lines = _with_field(lines, "Plural-Forms", file.plural_forms)
-    return lines
-
-
-def _with_field(lines: list[str], name: str, value: str) -> list[str]:
-    end = _line_end(lines)
-    field = f'"{name}: {value}\\n"{end}'
-    for place, line in enumerate(lines):
-        if line.startswith(f'"{name}:'):
-            return [*lines[:place], field, *lines[place + 1 :]]
-    last = max(place for place, line in enumerate(lines) if line.lstrip().startswith(("msgstr", '"')))
-    return [*lines[: last + 1], field, *lines[last + 1 :]]
-
-
-def _line_end(lines: list[str]) -> str:
-    return "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+def _header_slots(file: _File, end: int, fields: Mapping[str, str]) -> Iterator[Slot]:
+    """Yield these fields in the place of those of the header, or behind them; empty ones stay."""
+    if file.places(0, end, "msgstr"):
+        behind = file.places(0, end, "msgstr", '"')[-1] + 1
+        for name, value in fields.items():
+            if value:
+                known = file.places(0, end, f'"{name}:')
+                begin, until = (known[0], known[0] + 1) if known else (behind, behind)
+                yield file.slot(begin, until, f'"{name}: {value}\\n"')

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from html import unescape
 from typing import NamedTuple, TypeAlias
 
+from service.documents.draft import DoesNotFit
 from service.text.document import TagKind
 
 
@@ -30,7 +31,7 @@ ELEMENT = re.compile(
 _HTML_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)[^>]*?(?P<empty>/?)>", re.DOTALL)
 
 
-class TagsLost(ValueError):
+class TagsLost(DoesNotFit):
     """A translation has not exactly the marks of its source, or they are nested wrongly."""
 
 

@@ -14,15 +14,28 @@ the lines that belong to it stand where they do.
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from markdown_it.token import Token
 
-from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
-from service.documents.inline_tags import Item, Mark, TagsLost, decode, encode
+from service.documents.draft import (
+    Answer,
+    DoesNotFit,
+    Draft,
+    Lines,
+    Notice,
+    Passage,
+    Slot,
+    Unit,
+    Written,
+    answered_slots,
+    filled,
+    has_language,
+)
+from service.documents.inline_tags import Item, Mark, decode, encode
 from service.documents.markdown_inline import (
     IS_LABEL,
-    DoesNotFit,
     Inline,
     References,
     parser,
@@ -217,24 +230,12 @@ class _File:
 
     def write(self, translations: Sequence[Translation]) -> Written:
         """Return the file with these translations of its units."""
-        answers = iter(translations)
-        slots: list[Slot] = []
-        notices = list(self._lost)
-        for block in self.blocks:
-            units = list(block.units())
-            texts = [text_of(unit, next(answers)) for unit in units]
-            if texts == [unit.text for unit in units]:
-                continue
-            try:
-                text = self._on_lines(block, self._source(block, units, texts))
-            except (TagsLost, DoesNotFit):
-                notices.append(Notice(WarningKind.NOT_TRANSLATED, block.number))
-            else:
-                slots.append(Slot(block.lines[0].begin, block.lines[-1].end, text))
+        passages = (Passage(tuple(block.units()), partial(self._slots, block)) for block in self.blocks)
+        slots, notices = answered_slots(passages, translations)
         kept = self._fitting([], slots, self._shape(self._text))
         lines, left = Lines(self._text), {slot.begin for slot in slots} - {slot.begin for slot in kept}
         notices += (Notice(WarningKind.NOT_TRANSLATED, lines.number(begin)) for begin in sorted(left))
-        return Written(filled(self._text, kept), tuple(notices))
+        return Written(filled(self._text, kept), (*self._lost, *notices))
 
     def _fitting(self, kept: list[Slot], slots: list[Slot], shape: list[tuple[str, int]]) -> list[Slot]:
         """Return the slots, after those that are kept, with which the file has the same blocks; mostly all.
@@ -254,8 +255,12 @@ class _File:
         lines = _as_commonmark(list(_source_lines(text)))
         return [(token.type, token.level) for token in self._md.parse("\n".join(lines), {})]
 
-    def _source(self, block: _Block, units: list[Unit], texts: list[str]) -> str:
-        """Return the block's new source, without prefixes; raises TagsLost or DoesNotFit."""
+    def _slots(self, block: _Block, answers: Sequence[Answer]) -> Iterator[Slot]:
+        text = self._on_lines(block, self._source(block, [answer.text for answer in answers]))
+        yield Slot(block.lines[0].begin, block.lines[-1].end, text)
+
+    def _source(self, block: _Block, texts: list[str]) -> str:
+        """Return the block's new source, without prefixes; raises DoesNotFit."""
         if block.is_html:
             return texts[0]
         inline = block.inline

@@ -16,7 +16,7 @@ from markdown_it.token import Token
 from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
-from service.documents.draft import has_language
+from service.documents.draft import DoesNotFit, has_language
 from service.documents.inline_tags import Item, Mark, merged, with_html_pairs
 from service.text.document import TagKind
 from service.text.lexer import HTML, is_untouched
@@ -32,10 +32,6 @@ _UNTOUCHED = "untouched"  # a token in the place of an element of HTML that stay
 _MOST_TOKENS = 40  # of such an element
 _TAG_NAME = re.compile(r"<([A-Za-z][A-Za-z0-9-]*)")
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
-
-
-class DoesNotFit(ValueError):
-    """A translation cannot be written so that it is read with the markup of its source."""
 
 
 @dataclass(slots=True)

@@ -11,11 +11,11 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 from unicodedata import category
 
-from service.documents.draft import Draft, Lines, Slot, Unit, Written, filled, has_language, text_of
+from service.documents.draft import Answer, Draft, Lines, Passage, Slot, Unit, draft_of_passages, has_language
 from service.documents.inline_tags import escaped
 from service.documents.messages import Message, draft_of_messages
 from service.documents.xml import Element, attributes_at, prefix_at, read_tree, translated_elements
-from service.records import TextFormat, Translation, WarningKind
+from service.records import TextFormat, WarningKind
 from service.text.lexer import HTML, Elements, TokenKind, lex
 
 # Characters of a piece, far below any limit of a server; one of HTML ends with the next block, one of text before that.
@@ -95,17 +95,17 @@ def _block_ends(text: str) -> Iterator[int]:
 
 def _draft(text: str, places: Iterable[tuple[int, int]], text_format: TextFormat) -> Draft:
     """Return the draft of a file with a unit at each of the places that has language."""
-    kept = [place for place in places if has_language(text[slice(*place)])]
     lines = Lines(text)
-    units = tuple(Unit(text[slice(*place)], text_format, lines.number(place[0])) for place in kept)
-    return Draft(units, partial(_write, text, kept, units))
+    passages = [
+        Passage((Unit(said, text_format, lines.number(begin)),), partial(_slots, begin, end))
+        for begin, end in places
+        if has_language(said := text[begin:end])
+    ]
+    return draft_of_passages(text, passages)
 
 
-def _write(
-    text: str, places: Sequence[tuple[int, int]], units: Sequence[Unit], translations: Sequence[Translation]
-) -> Written:
-    texts = map(text_of, units, translations)
-    return Written(filled(text, (Slot(*place, new) for place, new in zip(places, texts, strict=True))))
+def _slots(begin: int, end: int, answers: Sequence[Answer]) -> Iterator[Slot]:
+    yield Slot(begin, end, answers[0].text)
 
 
 _NO_TEXT = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|&[^;\s]*;", re.DOTALL)
@@ -217,14 +217,18 @@ def read_xliff(text: str, target_language: str = "") -> Draft:
     if root.name != "xliff" or version.split(".")[0] not in {"1", "2"}:
         raise ValueError(f"the file is no XLIFF 1.2 or 2: it begins with {root.name} of version {version or 'none'}")
     holder = "segment" if version[0] == "2" else "trans-unit"
-    elements = list(translated_elements(root, text))
-    pairs = [pair for element in elements if element.name == holder and (pair := _pair(element, text))]
+    file, attribute = ("file", "target-language") if holder == "trans-unit" else ("xliff", "trgLang")
     lines = Lines(text)
-    units = tuple(
-        Unit(text[pair.source.content : pair.source.content_end], TextFormat.XLIFF, lines.number(pair.source.begin))
-        for pair in pairs
-    )
-    return Draft(units, partial(_write_targets, text, elements, pairs, units, target_language))
+    passages: list[Passage] = []
+    languages: list[Slot] = []
+    for element in translated_elements(root, text):
+        if element.name == holder and (pair := _pair(element, text)):
+            source = pair.source
+            unit = Unit(text[source.content : source.content_end], TextFormat.XLIFF, lines.number(source.begin))
+            passages.append(Passage((unit,), partial(_target_slots, text, pair), is_beside=True))
+        elif element.name == file and target_language and not _attribute(text, element, attribute):
+            languages.append(_with_attribute(text, element, attribute, target_language))
+    return draft_of_passages(text, passages, also=languages)
 
 
 def _pair(holder: Element, text: str) -> _Pair | None:
@@ -242,29 +246,10 @@ def _pair(holder: Element, text: str) -> _Pair | None:
     return _Pair(source, target, segment) if is_to_do else None
 
 
-def _write_targets(
-    text: str,
-    elements: Sequence[Element],
-    pairs: Sequence[_Pair],
-    units: Sequence[Unit],
-    language: str,
-    translations: Sequence[Translation],
-) -> Written:
-    slots: list[Slot] = []
-    for pair, unit, translation in zip(pairs, units, translations, strict=True):
-        if translation.error is None:
-            is_translated = _UNTRANSLATED.isdisjoint(warning.kind for warning in translation.warnings)
-            slots += _slots(text, pair, text_of(unit, translation), is_translated=is_translated)
-    if slots and language:
-        name, attribute = ("file", "target-language") if pairs[0].segment is None else ("xliff", "trgLang")
-        for element in elements:
-            if element.name == name and not _attribute(text, element, attribute):
-                slots.append(_with_attribute(text, element, attribute, language))
-    return Written(filled(text, sorted(slots)))
-
-
-def _slots(text: str, pair: _Pair, translation: str, *, is_translated: bool) -> Iterator[Slot]:
+def _target_slots(text: str, pair: _Pair, answers: Sequence[Answer]) -> Iterator[Slot]:
     """Yield what is written of a pair: its target and, in XLIFF 2, the state of the segment."""
+    ((translation, result),) = answers
+    is_translated = _UNTRANSLATED.isdisjoint(warning.kind for warning in result.warnings)
     source, target, segment = pair
     prefix = prefix_at(text, source.begin)
     tag = f"<{prefix}target>"

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from model.language_codes import subtags_of
-from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
-from service.records import TextFormat, Translation, WarningKind
+from service.documents.draft import Answer, Draft, Lines, Notice, Passage, Slot, Unit, draft_of_passages, has_language
+from service.records import TextFormat, WarningKind
 from service.text.lexer import HTML
 
 if TYPE_CHECKING:
@@ -55,12 +55,10 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
     """Return the draft of a file with these messages, in order.
 
     Args:
-        fixed: what is written whatever the translations are.
+        fixed: what is written where any message is.
     """
-    units: list[Unit] = []
-    pieces: list[list[str]] = []  # of each message: every second one is translated
+    passages: list[Passage] = []
     lost: list[Notice] = []
-    kept: list[Message] = []
     lines = Lines(source)
     for message in messages:
         found = pieces_of(message.text)
@@ -68,20 +66,17 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
         if found is None:
             lost.append(Notice(WarningKind.NOT_TRANSLATED, line))
         elif any(map(has_language, found[1::2])):
-            kept.append(message)
-            pieces.append(found)
-            units += (Unit(text, message.format or format_of_message(text), line) for text in found[1::2])
+            units = (Unit(text, message.format or format_of_message(text), line) for text in found[1::2])
+            passages.append(Passage(tuple(units), partial(_slots, message, found)))
+    return draft_of_passages(source, passages, lost=lost, also=fixed)
 
-    def write(translations: Sequence[Translation]) -> Written:
-        answers = iter(zip(units, translations, strict=True))
-        slots = list(fixed)
-        for message, found in zip(kept, pieces, strict=True):
-            new = [text_of(*next(answers)) if number % 2 else piece for number, piece in enumerate(found)]
-            if new != found:
-                slots.append(Slot(message.begin, message.end, message.write(_joined(new, found))))
-        return Written(filled(source, sorted(slots)), tuple(lost))
 
-    return Draft(tuple(units), write)
+def _slots(message: Message, found: Sequence[str], answers: Sequence[Answer]) -> Iterator[Slot]:
+    """Yield a message as it is written: all pieces as they were found, but for the translated ones."""
+    is_choice, new = len(found) > 3 or bool(found[0]), list(found)
+    for number, answer in enumerate(answers):
+        new[2 * number + 1] = answer.text.replace(_PLACEHOLDER, _NUMBER) if is_choice else answer.text
+    yield Slot(message.begin, message.end, message.write("".join(new)))
 
 
 def pieces_of(text: str) -> list[str] | None:
@@ -107,13 +102,6 @@ def pieces_of(text: str) -> list[str] | None:
         at += 1
     pieces[-1] += text[at:]
     return None if has_language(text[at:]) or len(pieces) < 3 else pieces
-
-
-def _joined(new: Sequence[str], found: Sequence[str]) -> str:
-    is_choice = len(found) > 3 or bool(found[0])
-    return "".join(
-        piece.replace(_PLACEHOLDER, _NUMBER) if number % 2 and is_choice else piece for number, piece in enumerate(new)
-    )
 
 
 def _closing(text: str, at: int) -> int:

@@ -7,23 +7,23 @@ are translated; what frames them stays.
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from html import unescape
 from itertools import pairwise
 from typing import NamedTuple
 
-from service.documents.draft import Draft, Lines, Notice, Slot, Unit, Written, filled, has_language, text_of
+from service.documents.draft import Answer, Draft, Lines, Passage, Slot, Unit, draft_of_passages, has_language
 from service.documents.inline_tags import (
     ELEMENT,
     Item,
     Mark,
-    TagsLost,
     decode_parts,
     encode,
     escaped,
     merged,
     with_html_pairs,
 )
-from service.records import Link, TextFormat, TranslatedSegment, Translation, WarningKind
+from service.records import Link, TextFormat, TranslatedSegment, Translation
 from service.text.boundaries import STARTERS
 from service.text.document import TagKind
 
@@ -238,9 +238,25 @@ def read(text: str, *, has_references: bool) -> Draft:
     """
     if not _TIMING.search(text) and has_language(text.replace("WEBVTT", "", 1)):
         raise ValueError("there is no cue in the file: no line like 00:00:01,000 --> 00:00:02,000")
-    texts = [one for one in _texts(text, has_references) if has_language(one.words)]
-    file = _File(text, Lines(text), list(_groups(texts)))
-    return Draft(tuple(map(file.unit, file.groups)), file.write, wants_links=True)
+    lines, line_end = Lines(text), _LINE_END.search(text)
+    passages: list[Passage] = []
+    for group in _groups([one for one in _texts(text, has_references) if has_language(one.words)]):
+        unit = Unit(encode(_items_of(group)), TextFormat.XLIFF, lines.number(group[0].begin))
+        passages.append(Passage((unit,), partial(_slots, group, line_end[0] if line_end else "\n")))
+    return draft_of_passages(text, passages, wants_links=True)
+
+
+def _items_of(group: list[_Text]) -> list[Item]:
+    return in_one(text.text.items for text in group)
+
+
+def _slots(group: list[_Text], line_end: str, answers: Sequence[Answer]) -> Iterator[Slot]:
+    items = _items_of(group)
+    begins = [len(encode(_items_of(group[:number]))) + 1 for number in range(1, len(group))]
+    pieces = _cut(encode(items), begins, answers[0].translation)
+    for text, part in zip(group, decode_parts(pieces, items), strict=True):
+        written = text.text.written(part).replace("\n", text.line_end or line_end)
+        yield Slot(text.begin, text.end, written)
 
 
 def _texts(source: str, has_references: bool) -> Iterator[_Text]:
@@ -318,44 +334,6 @@ def _groups(texts: list[_Text]) -> Iterator[list[_Text]]:
         group.append(text)
     if group:
         yield group
-
-
-class _File(NamedTuple):
-    """A file and its texts."""
-
-    text: str
-    lines: Lines
-    groups: list[list[_Text]]
-
-    def unit(self, group: list[_Text]) -> Unit:
-        """Return the unit of texts that are translated as one."""
-        source = encode(in_one(text.text.items for text in group))
-        return Unit(source, TextFormat.XLIFF, self.lines.number(group[0].begin))
-
-    def write(self, translations: Sequence[Translation]) -> Written:
-        """Return the file with these translations of its groups."""
-        slots: list[Slot] = []
-        notices: list[Notice] = []
-        for group, translation in zip(self.groups, translations, strict=True):
-            unit = self.unit(group)
-            if text_of(unit, translation) == unit.text:
-                continue
-            try:
-                slots += self._slots(group, translation)
-            except TagsLost:
-                notices.append(Notice(WarningKind.NOT_TRANSLATED, unit.line))
-        return Written(filled(self.text, slots), tuple(notices))
-
-    def _slots(self, group: list[_Text], translation: Translation) -> Iterator[Slot]:
-        runs = [text.text.items for text in group]
-        begins = [len(encode(in_one(runs[:number]))) + 1 for number in range(1, len(runs))]
-        items = in_one(runs)
-        pieces = _cut(encode(items), begins, translation)
-        line_end = _LINE_END.search(self.text)
-        for text, part in zip(group, decode_parts(pieces, items), strict=True):
-            between = text.line_end or (line_end[0] if line_end else "\n")
-            written = text.text.written(part).replace("\n", between)
-            yield Slot(text.begin, text.end, written)
 
 
 _PER_LINK = 10.0  # characters that a cut may be off to cross one link less
