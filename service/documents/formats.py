@@ -43,36 +43,50 @@ class DocumentFormat(StrEnum):
     CSV = "csv"
 
 
+def _read_markdown(text: str, _: str) -> Draft:
+    from service.documents import markdown
+
+    return markdown.read(text)
+
+
+def _read_gettext(text: str, target_language: str) -> Draft:
+    from service.documents import gettext
+
+    return gettext.read(text, target_language)
+
+
+# Suffixes, and what reads a file for a target language.
+_TEXTS: dict[DocumentFormat, tuple[str, Callable[[str, str], Draft]]] = {
+    DocumentFormat.TEXT: (".txt", lambda text, _: markup_files.read_plain(text)),
+    DocumentFormat.HTML: (".html .htm .xhtml", lambda text, _: markup_files.read_html(text)),
+    DocumentFormat.XML: (".xml", lambda text, _: markup_files.read_xml(text)),
+    DocumentFormat.XLIFF: (".xliff .xlf", markup_files.read_xliff),
+    DocumentFormat.MARKDOWN: (".md .markdown", _read_markdown),
+    DocumentFormat.SRT: (".srt", lambda text, _: subtitles.read(text, has_references=False)),
+    DocumentFormat.VTT: (".vtt", lambda text, _: subtitles.read(text, has_references=True)),
+    DocumentFormat.PO: (".po .pot", _read_gettext),
+    DocumentFormat.JSON: (".json", messages.read_json),
+    DocumentFormat.ARB: (".arb", partial(messages.read_json, is_arb=True)),
+    DocumentFormat.YAML: (".yaml .yml", messages.read_yaml),
+    DocumentFormat.STRINGS: (".strings", lambda text, _: messages.read_strings(text)),
+    DocumentFormat.STRINGSDICT: (".stringsdict", lambda text, _: markup_files.read_stringsdict(text)),
+    DocumentFormat.PROPERTIES: (".properties", lambda text, _: messages.read_properties(text)),
+    DocumentFormat.CSV: (".csv .tsv", messages.read_csv),
+}
+# Formats that are no texts; the limits of packages hold for them.
+PACKAGES: dict[DocumentFormat, tuple[str, Callable[[Package, str], FileDraft]]] = {
+    DocumentFormat.DOCX: (".docx .docm .dotx .dotm", ooxml.read),
+    DocumentFormat.PPTX: (".pptx .pptm .potx .potm .ppsx .ppsm", ooxml.read),
+    DocumentFormat.XLSX: (".xlsx .xlsm .xltx .xltm", ooxml.read),
+    DocumentFormat.ODT: (".odt .ott", opendocument.read),
+    DocumentFormat.ODP: (".odp .otp .odg", opendocument.read),
+    DocumentFormat.ODS: (".ods .ots", opendocument.read),
+    DocumentFormat.EPUB: (".epub", epub.read),
+}
 SUFFIXES = {
-    ".txt": DocumentFormat.TEXT,
-    ".html": DocumentFormat.HTML,
-    ".htm": DocumentFormat.HTML,
-    ".xhtml": DocumentFormat.HTML,
-    ".xml": DocumentFormat.XML,
-    ".xliff": DocumentFormat.XLIFF,
-    ".xlf": DocumentFormat.XLIFF,
-    ".md": DocumentFormat.MARKDOWN,
-    ".markdown": DocumentFormat.MARKDOWN,
-    ".srt": DocumentFormat.SRT,
-    ".vtt": DocumentFormat.VTT,
-    ".po": DocumentFormat.PO,
-    ".pot": DocumentFormat.PO,
-    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), DocumentFormat.DOCX),
-    **dict.fromkeys((".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), DocumentFormat.PPTX),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), DocumentFormat.XLSX),
-    **dict.fromkeys((".odt", ".ott"), DocumentFormat.ODT),
-    **dict.fromkeys((".odp", ".otp", ".odg"), DocumentFormat.ODP),
-    **dict.fromkeys((".ods", ".ots"), DocumentFormat.ODS),
-    ".epub": DocumentFormat.EPUB,
-    ".json": DocumentFormat.JSON,
-    ".arb": DocumentFormat.ARB,
-    ".yaml": DocumentFormat.YAML,
-    ".yml": DocumentFormat.YAML,
-    ".strings": DocumentFormat.STRINGS,
-    ".stringsdict": DocumentFormat.STRINGSDICT,
-    ".properties": DocumentFormat.PROPERTIES,
-    ".csv": DocumentFormat.CSV,
-    ".tsv": DocumentFormat.CSV,
+    suffix: document_format
+    for document_format in DocumentFormat
+    for suffix in (_TEXTS | PACKAGES)[document_format][0].split()
 }
 # What to do with files that are read by none.
 _ADVICE = {
@@ -80,36 +94,6 @@ _ADVICE = {
     **dict.fromkeys((".doc", ".rtf"), "is of an old format: save it as docx"),
     ".xls": "is of an old format: save it as xlsx",
     ".ppt": "is of an old format: save it as pptx",
-}
-
-_PACKAGES: dict[DocumentFormat, Callable[[Package, str], FileDraft]] = {
-    DocumentFormat.DOCX: ooxml.read,
-    DocumentFormat.PPTX: ooxml.read,
-    DocumentFormat.XLSX: ooxml.read,
-    DocumentFormat.ODT: opendocument.read,
-    DocumentFormat.ODP: opendocument.read,
-    DocumentFormat.ODS: opendocument.read,
-    DocumentFormat.EPUB: epub.read,
-}
-PACKAGES = frozenset(_PACKAGES)  # formats that are no texts; the limits of packages hold for them
-
-_READERS: dict[DocumentFormat, Callable[[str], Draft]] = {
-    DocumentFormat.TEXT: markup_files.read_plain,
-    DocumentFormat.HTML: markup_files.read_html,
-    DocumentFormat.XML: markup_files.read_xml,
-    DocumentFormat.STRINGSDICT: markup_files.read_stringsdict,
-    DocumentFormat.STRINGS: messages.read_strings,
-    DocumentFormat.PROPERTIES: messages.read_properties,
-    DocumentFormat.SRT: partial(subtitles.read, has_references=False),
-    DocumentFormat.VTT: partial(subtitles.read, has_references=True),
-}
-# Those of formats that may say their language.
-_LANGUAGE_READERS: dict[DocumentFormat, Callable[[str, str], Draft]] = {
-    DocumentFormat.XLIFF: markup_files.read_xliff,
-    DocumentFormat.JSON: messages.read_json,
-    DocumentFormat.ARB: partial(messages.read_json, is_arb=True),
-    DocumentFormat.YAML: messages.read_yaml,
-    DocumentFormat.CSV: messages.read_csv,
 }
 
 
@@ -131,7 +115,7 @@ def load_readers() -> None:
     """Import what reads each format, as far as its packages are installed, so that no document waits for it."""
     for document_format in (DocumentFormat.MARKDOWN, DocumentFormat.PO, DocumentFormat.YAML):
         with suppress(ModuleNotFoundError):
-            _reader(document_format, "")("")
+            _TEXTS[document_format][1]("", "")
 
 
 def read_file(content: bytes, document_format: DocumentFormat, target_language: str = "") -> FileDraft:
@@ -143,8 +127,8 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
     Raises:
         ValueError: the file is not of this format, or may be meant to harm, or a package for it is missing.
     """
-    if document_format in _PACKAGES:
-        return _PACKAGES[document_format](Package.open(content), target_language)
+    if document_format in PACKAGES:
+        return PACKAGES[document_format][1](Package.open(content), target_language)
     encoding = next((name for mark, name in _UTF_16.items() if content.startswith(mark)), "utf-8")
     try:
         text = content.decode(encoding)
@@ -179,23 +163,7 @@ def translated_file(
 def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:
     """Return the draft of a file of text; raises as `read_file`."""
     try:
-        return _reader(document_format, target_language)(text)
+        return _TEXTS[document_format][1](text, target_language)
     except ModuleNotFoundError as error:
         missing = f"{document_format} files need {error.name}: {how_to_install('documents')}"
         raise ValueError(missing) from error
-
-
-def _reader(document_format: DocumentFormat, target_language: str) -> Callable[[str], Draft]:
-    """Return who reads the format; raises ModuleNotFoundError where a package is missing."""
-    if document_format in _READERS:
-        return _READERS[document_format]
-    if document_format is DocumentFormat.MARKDOWN:
-        from service.documents import markdown
-
-        return markdown.read
-    read = _LANGUAGE_READERS.get(document_format)
-    if read is None:
-        from service.documents import gettext
-
-        read = gettext.read
-    return lambda text: read(text, target_language)
