@@ -1,7 +1,6 @@
 """Office Open XML (docx, pptx, xlsx): which parts and elements are language, and how their text is written."""
 
 import re
-from collections.abc import Collection
 from html import unescape
 
 from service.documents.draft import FileDraft
@@ -201,7 +200,7 @@ def read(package: Package, target_language: str = "") -> FileDraft:
         for name, text in texts.items()
         if not name.startswith(("xl/tables", "xl/pivot")) and ("/worksheets/" not in name or _SHEET_TEXT.search(text))
     }
-    return draft_of_parts(package, parts, target_language, _remarks(package.entries))
+    return draft_of_parts(package, parts, target_language)
 
 
 def _is_text(name: str) -> bool:
@@ -222,15 +221,3 @@ def _labels(texts: dict[str, str]) -> frozenset[str]:
             labels.update(unescape(label) for label in _NAME.findall(text))
             labels |= labels_in(_LITERAL.findall(text))
     return frozenset(labels)
-
-
-def _remarks(names: Collection[str]) -> list[str]:
-    """Return what a user should know of the parts that stay as they are."""
-    found = []
-    if any(name.lower().endswith("vbaproject.bin") for name in names):
-        found.append("the file has macros, which stay as they are")
-    if any(name.startswith("_xmlsignatures/") for name in names):
-        found.append("the file has a digital signature, which does not hold for its translation")
-    if any("/embeddings/" in name for name in names):
-        found.append("the file has other files embedded, which stay as they are")
-    return found

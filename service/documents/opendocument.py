@@ -1,7 +1,7 @@
 """OpenDocument (odt, odp, ods): which parts and elements are language, and how their text is written."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from service.documents.draft import FileDraft
 from service.documents.inline_content import Format
@@ -173,14 +173,4 @@ def read(package: Package, target_language: str = "") -> FileDraft:
     styles: dict[str, tuple[str, bool]] = {}
     order = sorted(texts, key=lambda name: not name.endswith("styles.xml"))  # the styles first
     parts = {name: OpenDocumentReader(texts[name], styles).read(is_main=name == "content.xml") for name in order}
-    return draft_of_parts(package, parts, target_language, _remarks(package.entries))
-
-
-def _remarks(names: Collection[str]) -> list[str]:
-    """Return what a user should know of the parts that stay as they are."""
-    found = []
-    if any(name.startswith(("Basic/", "Scripts/")) for name in names):
-        found.append("the file has macros, which stay as they are")
-    if "META-INF/documentsignatures.xml" in names:
-        found.append("the file has a digital signature, which does not hold for its translation")
-    return found
+    return draft_of_parts(package, parts, target_language)

@@ -9,7 +9,7 @@ import re
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
@@ -185,22 +185,29 @@ class Part(Protocol):
         """Return the draft of the part."""
 
 
-def draft_of_parts(
-    package: Package, parts: Mapping[str, Part], target_language: str, remarks: Sequence[str] = ()
-) -> FileDraft:
+# What a user should know of parts that stay as they are, and how these are named.
+_REMARKS = {
+    "the file has macros, which stay as they are": re.compile(r"vbaproject\.bin\Z|\A(?:basic|scripts)/", re.IGNORECASE),
+    "the file has a digital signature, which does not hold for its translation": re.compile(
+        r"\A_xmlsignatures/|\AMETA-INF/documentsignatures\.xml\Z"
+    ),
+    "the file has other files embedded, which stay as they are": re.compile("/embeddings/"),
+}
+
+
+def draft_of_parts(package: Package, parts: Mapping[str, Part], target_language: str) -> FileDraft:
     """Return the draft of a package.
 
     Args:
         parts: those with language, in the order in which they are translated.
         target_language: BCP 47, which the parts say afterwards; empty: they say what they said.
-        remarks: what a user should know of what stays as it is.
     """
     if target_language:
         _say_language([said for part in parts.values() for said in part.languages], target_language)
     return FileDraft(
         {name: part.draft() for name, part in parts.items()},
         lambda texts: package.with_parts({name: text for name, text in texts.items() if text != parts[name].text}),
-        tuple(remarks),
+        tuple(remark for remark, name in _REMARKS.items() if any(map(name.search, package.entries))),
     )
 
 
