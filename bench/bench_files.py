@@ -1,27 +1,31 @@
 """What a large document costs, and what other callers notice of it: the real server, the included model, one docx.
 
-    python bench/bench_files.py [--pages 1000] [--megabytes 50] [--seconds 60]
+    python bench/bench_files.py [--pages 60] [--megabytes 1] [--seconds 10] [--rounds 5]
+    python bench/bench_files.py --pages 1000 --megabytes 50 --seconds 60 --rounds 1
 
-Sends a document of so many pages to DeepL's protocol and short texts, one after another: alone, while the document is
-read, and while its sentences are translated; after so many seconds the rest of it is not waited for.  A page is 2,000
-characters, in runs as Word cuts them; the rest of the size is a picture.  Figures: time of the upload and until the
-first sentences are translated, milliseconds of the short texts, memory of the server's first process, and the
-document's status at the end.  One machine runs both sides.
+A round: short texts, one after another, alone; then a document of so many pages is sent, and short texts go on while
+it is read and, for so many seconds, while its sentences are translated; then its caller leaves.  Alone and beside take
+turns, since the speed of a machine changes.  A page is 2,000 characters, in runs as Word cuts them; the rest of the
+size is a picture.  Figures: milliseconds of the short texts and, on average, where they go (in the queue, the encoder
+and the decoder; as text; everything else, such as the way through the server's loop); seconds until the document is
+read; memory of the server's first process.  One machine runs both sides.
 """
 
+import http.client
 import io
 import json
 import random
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, NamedTuple
 
+import grpc
 import psutil
 import typer
 from rich.console import Console
@@ -30,15 +34,15 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine
-from tests.fakes.http_requests import post, post_multipart
+from protos import translation_pb2 as pb
+from protos import translation_pb2_grpc as rpc
 from tests.fakes.own_text import own_sentences
 from tests.fakes.packages import parts_of, word
-from tests.fakes.server_process import start
+from tests.fakes.server_process import ServerProcess, start
 
 CHARACTERS = 2_000  # of a page
-LONGEST_S = 600.0  # that a document waits and is read
-RUNNER = "service.engine.worker:create_runner"
 SHORT = [sentence for sentence in own_sentences(400, seed=7) if len(sentence) < 60]
+AS_USERS_HAVE = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": "", "DRAGOMAN_ENGINE__NUM_ENGINES": ""}  # engines
 
 
 def document(pages: int, megabytes: int) -> bytes:
@@ -66,63 +70,120 @@ def document(pages: int, megabytes: int) -> bytes:
     return written.getvalue()
 
 
-def short_texts(port: int, seconds: float, is_over: Callable[[], bool] = lambda: False) -> list[float]:
-    """Milliseconds of short texts, one after another for so long; each is another one than before."""
-    times: list[float] = []
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends and not is_over():
-        text = f"{SHORT[len(times) % len(SHORT)][:-1]}, number {len(times)}."
-        began = time.monotonic()
-        post(port, "/translate", q=text, source="en", target="de")
-        times.append((time.monotonic() - began) * 1e3)
-    return times
+class Shot(NamedTuple):
+    """Milliseconds of a short text, and where they went."""
+
+    total: float
+    queue: float
+    encode: float
+    decode: float
+    text: float
+
+    @property
+    def rest(self) -> float:
+        return self.total - sum(self[1:])
 
 
-def status_of(port: int, handle: dict[str, str]) -> dict[str, str]:
-    """What DeepL's protocol says of a document."""
-    path = f"/v2/document/{handle['document_id']}"
-    return cast("dict[str, str]", post(port, path, document_key=handle["document_key"]).json())
+class ShortTexts:
+    """A caller with one short text after another, each another one than before."""
+
+    def __init__(self, address: str) -> None:
+        self._stub = rpc.TranslationServiceStub(grpc.insecure_channel(address))
+        self._num_sent = 0
+
+    def shots(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> list[Shot]:
+        """Translate for so long."""
+        shots: list[Shot] = []
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends and not is_over():
+            self._num_sent += 1
+            text = f"{SHORT[self._num_sent % len(SHORT)][:-1]}, number {self._num_sent}."
+            began = time.monotonic()
+            answer = self._stub.Translate(pb.TranslateRequest(texts=[text], source_language="en", target_language="de"))
+            total, spent = (time.monotonic() - began) * 1e3, answer.timings
+            text_ms = spent.tokenize_ms + spent.detokenize_ms
+            shots.append(Shot(total, spent.queue_ms, spent.encode_ms, spent.decode_ms, text_ms))
+        return shots
 
 
-def row(name: str, times: list[float]) -> list[str]:
-    cuts = statistics.quantiles(times, n=100)
-    return [name, str(len(times)), f"{cuts[49]:.0f}", f"{cuts[94]:.0f}", f"{cuts[98]:.0f}"]
+def sent(server: ServerProcess, content: bytes) -> http.client.HTTPConnection:
+    """The connection over which a document is sent; once it is closed, nobody waits for the translation."""
+    fields = "".join(
+        f'--limit\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in (("source", "en"), ("target", "de"))
+    )
+    file = '--limit\r\nContent-Disposition: form-data; name="file"; filename="a.docx"\r\n\r\n'
+    body = (fields + file).encode() + content + b"\r\n--limit--\r\n"
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
+    connection.request("POST", "/translate_file", body, {"Content-Type": "multipart/form-data; boundary=limit"})
+    return connection
+
+
+def is_translated(server: ServerProcess) -> bool:
+    """Whether sentences of a document are in the queue or the engines: more than those of one short text."""
+    return server.metric("dragoman_queue_requests") + server.metric("dragoman_running_jobs") > 1
+
+
+def row(name: str, shots: list[Shot]) -> list[str]:
+    cuts = statistics.quantiles([shot.total for shot in shots], n=100)
+    where = [statistics.mean(getattr(shot, part) for shot in shots) for part in (*Shot._fields[1:], "rest")]
+    return [name, str(len(shots)), *(f"{value:.1f}" for value in (cuts[49], cuts[94], cuts[98], *where))]
 
 
 def main(
-    pages: Annotated[int, typer.Option(min=1)] = 1_000,
-    megabytes: Annotated[int, typer.Option(min=1)] = 50,
-    seconds: Annotated[float, typer.Option(min=5.0, help="Of short texts, without and with the document.")] = 60.0,
+    pages: Annotated[int, typer.Option(min=1)] = 60,
+    megabytes: Annotated[int, typer.Option(min=1)] = 1,
+    seconds: Annotated[float, typer.Option(min=5.0, help="Of short texts, without and with the document.")] = 10.0,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    engines: Annotated[int, typer.Option(min=0, help="Engine processes; 0: as many as a server has.")] = 0,
 ) -> None:
     """Measure."""
     content = document(pages, megabytes)
+    shots: dict[str, list[Shot]] = {"alone": [], "while it is read": [], "while it is translated": []}
+    read_s: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
-        settings = {"DRAGOMAN_ENGINE__RUNNER_FACTORY": RUNNER, "DRAGOMAN_LIMITS__MAX_DOCUMENT_BYTES": str(1 << 28)}
+        settings = {**AS_USERS_HAVE, "DRAGOMAN_LIMITS__MAX_DOCUMENT_BYTES": str(1 << 28)}
+        if engines:
+            settings["DRAGOMAN_ENGINE__NUM_ENGINES"] = str(engines)
         server = start(None, Path(directory), **settings)
         try:
-            process = psutil.Process(server.process.pid)
-            short_texts(server.http_port, 5.0)
-            alone, before = short_texts(server.http_port, seconds), process.memory_info().rss
-            began = time.monotonic()
-            wish = [("source_lang", "EN"), ("target_lang", "DE")]
-            handle = post_multipart(server.http_port, "/v2/document", wish, ("a.docx", content)).json()
-            upload_s = time.monotonic() - began
-            status = partial(status_of, server.http_port, handle)
-            reading = short_texts(server.http_port, LONGEST_S, lambda: status()["status"] != "queued")
-            read_s = time.monotonic() - began
-            beside, after = short_texts(server.http_port, seconds), process.memory_info().rss
-            ends = status()
+            memory = psutil.Process(server.process.pid).memory_info
+            caller = ShortTexts(server.address)
+            caller.shots(5.0)
+            before = memory().rss
+            for _ in range(rounds):
+                shots["alone"] += caller.shots(seconds)
+                began = time.monotonic()
+                connection = sent(server, content)
+                is_read = threading.Event()
+                threading.Thread(target=watch, args=(server, is_read), daemon=True).start()
+                shots["while it is read"] += caller.shots(600.0, is_read.is_set)
+                read_s.append(round(time.monotonic() - began, 1))
+                shots["while it is translated"] += caller.shots(seconds)
+                connection.close()
+                while is_translated(server):
+                    time.sleep(0.1)
+            after = memory().rss
         finally:
             server.process.kill()
             server.process.wait()
-    table = Table("short texts", "number", "p50 ms", "p95 ms", "p99 ms", title=f"docx of {pages} pages, {megabytes} MB")
-    rows = [row("alone", alone), row("while it is read", reading), row("while it is translated", beside)]
+    title = f"docx of {pages} pages, {megabytes} MB"
+    table = Table("short texts", "number", "p50 ms", "p95 ms", "p99 ms", *Shot._fields[1:], "rest", title=title)
+    rows = [row(name, found) for name, found in shots.items()]
     for one in rows:
         table.add_row(*one)
-    Console().print(table)
-    times = {"upload_s": round(upload_s, 2), "read_s": round(read_s, 2)}
-    figures = {**times, "rss_mib": [before >> 20, after >> 20], "status": ends}
+    Console(width=120).print(table)
+    times = [[float(value) for value in one[2:5]] for one in rows]
+    ratios = [[round(there / alone, 2) for there, alone in zip(one, times[0], strict=True)] for one in times[1:]]
+    figures = {"ratios": ratios, "read_s": read_s, "rss_mib": [before >> 20, after >> 20]}
     print(json.dumps({"rows": rows, **figures, "machine": machine.describe(2)}))
+
+
+def watch(server: ServerProcess, is_read: threading.Event) -> None:
+    """Say when the document's sentences are translated."""
+    while not is_translated(server):
+        time.sleep(0.2)
+    is_read.set()
 
 
 if __name__ == "__main__":
