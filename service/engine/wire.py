@@ -59,6 +59,7 @@ class EngineSpec:
     cuda_graphs: bool = True  # on a GPU: record the step of each shape and replay it
     precision: str | None = None  # None: the best the bundle has for the device
     num_threads: int = 1  # that compute one operator
+    is_one_of_several: bool = False  # engines of a model
     shared_weights: bool = False  # of the native engine: the engines of a model map one copy of its weights ...
     prepared_dir: Path | None = None  # ... which lies here
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)

@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from service.engine.wire import (
     FailureKind,
     Job,
     JobFailure,
+    Outcome,
     Ready,
     Report,
     SearchParams,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 # CPU was 8 - 10 ms in four runs with 5, 16 ms in one with 0
 # (`pytest -m promise -p tests.reliability.table tests/reliability/test_overload.py -k real`).
 _BEHIND_CORE = 5  # niceness
+# A thread that is so much behind its process takes the steps of batch work alone, where other engines take the
+# interactive sentences: with as many engines as CPUs, these share a CPU with whatever else the server does.
+_BEHIND_ENGINES = 10  # niceness
 # Points of badness, each a thousandth of the memory there is, by which an engine goes before its parent where memory is
 # short: its sentences can be translated by another one.  An engine of the native library may be a third of its parent.
 _KILLED_FIRST = 900
@@ -86,7 +91,8 @@ def main(descriptor: int) -> None:
         return
     _send(channel, Ready(tuple(str(entry.message) for entry in caught)))
     try:
-        _serve(engine, inbox, partial(_send, channel), spec.heartbeat_interval_s)
+        send = partial(_send, channel)
+        _serve(engine, inbox, send, spec.heartbeat_interval_s, batch_gives_way=spec.is_one_of_several)
     except DeviceLost as error:
         with suppress(OSError):  # nobody reads it
             print(f"dragoman engine: {error}", file=sys.stderr, flush=True)
@@ -166,11 +172,18 @@ def _create_engine(spec: EngineSpec) -> "EngineLoop":
 
 
 def _serve(
-    engine: "EngineLoop", inbox: "SimpleQueue[Command]", send: Callable[[Report], None], heartbeat_interval_s: float
+    engine: "EngineLoop",
+    inbox: "SimpleQueue[Command]",
+    send: Callable[[Report], None],
+    heartbeat_interval_s: float,
+    *,
+    batch_gives_way: bool = False,
 ) -> NoReturn:
-    """Step while there is work, for as long as the process lives."""
+    """Step while there is work, for as long as the process lives; of batch work alone behind other engines, if so."""
     stats_sent_at = time.monotonic()
     has_worked = True  # since memory was last returned: it has started
+    interactive = set[int]()  # ids of jobs
+    behind = ThreadPoolExecutor(1, "batch", initializer=os.nice, initargs=(_BEHIND_ENGINES,))
     while True:
         commands = list(_take(inbox, heartbeat_interval_s if engine.is_idle else 0.0))
         if has_worked and engine.is_idle and not commands:  # nothing to do for a whole heartbeat
@@ -178,12 +191,17 @@ def _serve(
             has_worked = False
         for command in commands:
             match command:
-                case Job():
+                case Job(id=job_id, is_batch=is_batch):
                     engine.submit(command)
                     has_worked = True
+                    interactive |= set() if is_batch else {job_id}
                 case Cancel(job_id):
                     engine.cancel(job_id)
-        outcomes = () if engine.is_idle else tuple(engine.step())
+        outcomes: tuple[Outcome, ...] = ()
+        if not engine.is_idle:
+            is_behind = batch_gives_way and not interactive
+            outcomes = tuple(behind.submit(engine.step).result() if is_behind else engine.step())
+            interactive.difference_update([outcome.job_id for outcome in outcomes])
         now = time.monotonic()
         is_due = engine.is_idle or now - stats_sent_at >= _STATS_INTERVAL_S
         if outcomes or is_due:

@@ -107,6 +107,7 @@ def engine_spec(bundle: Bundle, config: ServerConfig, device: Device = "cpu") ->
         cuda_graphs=engine.cuda_graphs,
         precision=engine.precision,
         num_threads=engine.threads or (1 if runtime == "native" else max(1, available_threads() // engines)),
+        is_one_of_several=engines > 1,
         # With limited memory engines come one by one, and to pack the weights takes as long as to start an engine.
         shared_weights=engine.shared_weights
         and runtime == "native"

@@ -1,8 +1,11 @@
 """What crosses between the core and an engine, and what importing it costs."""
 
+import os
 import sys
+import threading
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -96,6 +99,27 @@ def test_engine_returns_freed_memory_after_its_start_and_once_after_work(monkeyp
 
     assert events.count("returned") == 2
     assert events.index("outcome") < events.index("returned", 1)
+
+
+@pytest.mark.parametrize(("batch_gives_way", "is_batch", "is_behind"), [(1, 1, 1), (1, 0, 0), (0, 1, 0)])
+def test_steps_of_batch_work_alone_are_behind_other_engines(batch_gives_way, is_batch, is_behind):
+    inbox: SimpleQueue[Command] = SimpleQueue()
+    own, seen = os.getpriority(os.PRIO_PROCESS, 0), set[int]()
+
+    class Runner(FakeRunner):
+        def decode_step(self, *args: Any, **named: Any) -> Any:
+            seen.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return super().decode_step(*args, **named)
+
+    def send(report: Report) -> None:
+        if report.outcomes:
+            raise Enough
+
+    inbox.put(JOB_WITHOUT_DEADLINE._replace(is_batch=bool(is_batch)))
+    with pytest.raises(Enough):
+        _serve(EngineLoop(Runner()), inbox, send, 60.0, batch_gives_way=bool(batch_gives_way))
+
+    assert seen == {min(19, own + 10 * is_behind)}
 
 
 def test_engine_imports_what_this_process_imports_and_starts_no_thread_pools_of_numpy(monkeypatch):
