@@ -175,7 +175,7 @@ $(VENV)/.stamp-$(RUNTIME): pyproject.toml
 	@test -z "$(filter-out $@,$(wildcard $(VENV)/.stamp*))" || \
 		$(VENV)/bin/python -m pip uninstall -qq -y onnxruntime onnxruntime-gpu
 	@rm -f $(VENV)/.stamp*
-	@$(VENV)/bin/python -m pip install -qq -e '.[$(RUNTIME)]'
+	@$(VENV)/bin/python -m pip install -qq -e '.[$(RUNTIME),documents]'
 	@touch $@
 
 # The native engine of the CPU, where there is a compiler; compiled again when its sources have changed.
