@@ -6,7 +6,7 @@ import re
 LEFT_OUT = {
     r"^make run$": "sets up .venv in the checkout; `.ci/quick-start` runs it where there is none",
     r"^make (test|check)\b|pre-commit install": "sets up .venv-dev in the checkout; continuous integration runs it",
-    r"^make (reliability|fuzz|soak|try-monitoring|deploy-check|try-docs)\b": "a check of its own",
+    r"^make (reliability|fuzz|soak|bench|try-monitoring|deploy-check|try-docs)\b": "a check of its own",
     r"^make .*image|docker": "needs a container engine; `make image try-image` is the check",
     r"^kubectl ": "needs a cluster",
     r"^helm": "needs a cluster; `make deploy-check` lints and renders the chart",
