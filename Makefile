@@ -58,7 +58,7 @@ setup-dev: $(DEV)/.stamp  ## Set up .venv-dev: everything that developing needs
 native: $(DEV)/.stamp  ## Compile the native engine of the CPU, which needs g++ or clang++; fail where there is none
 	$(BIN)/$(NATIVE) --required
 
-check-native: setup-dev  ## The native engine under the address and undefined-behaviour sanitizers: kernels, parity, 100,000 calls; with SIMDe, the sets that this CPU lacks
+check-native: setup-dev  ## The native engine under the address and undefined-behaviour sanitizers: kernels, parity, 90,000 calls; with SIMDe, the sets that this CPU lacks
 	$(BIN)/python -m tests.native.sanitized
 	$(BIN)/python -m pytest -m "" tests/unit/service/engine/native/test_kernels.py
 

@@ -146,7 +146,7 @@ class EngineConfig:
     num_engines: Annotated[int, Ge(1), Le(64)] | None = None  # processes of each model
     # Of each engine; None: 1, in ONNX Runtime allowed CPUs / num_engines.
     threads: Annotated[int, Ge(1), Le(256)] | None = None
-    # Native engines of a model share its weights through the temporary directory.
+    # Native engines of a model share its weights: a file in memory, which counts as the server's.
     shared_weights: bool = True
     # Hypotheses that an engine decodes at a time; None: its default.
     max_rows: Annotated[int, Ge(1), Le(65_536)] | None = None

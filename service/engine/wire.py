@@ -61,7 +61,7 @@ class EngineSpec:
     num_threads: int = 1  # that compute one operator
     is_one_of_several: bool = False  # engines of a model
     shared_weights: bool = False  # of the native engine: the engines of a model map one copy of its weights ...
-    prepared_dir: Path | None = None  # ... which lies here
+    packed_weights: Path | None = None  # ... which is this file
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     heartbeat_interval_s: float = 0.25
     runner_factory: str = ONNX_RUNTIME  # "module:function", called with this spec

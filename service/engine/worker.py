@@ -136,7 +136,7 @@ def create_runner(spec: EngineSpec) -> "Runner":
     if runtime == "native":
         from service.engine.cpu.native.runner import NativeRunner  # noqa: PLC0415 - see the module's docstring
 
-        return NativeRunner(bundle, precision=spec.precision, prepared_dir=spec.prepared_dir)
+        return NativeRunner(bundle, precision=spec.precision, packed_weights=spec.packed_weights)
     if spec.runtime == "native":
         raise BundleError(f"{spec.bundle_dir}: engine.runtime is native: {reason}")
     from service.engine.cpu.runner import CpuRunner  # noqa: PLC0415 - see the module's docstring

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from model.bundle import Bundle, included_bundle_dirs
-
 pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 import yaml
@@ -94,15 +92,6 @@ def test_no_probe_asks_the_port_that_may_have_tls():
         "readinessProbe": {"path": "/readyz", "port": "http"},
         "livenessProbe": {"path": "/healthz", "port": "http"},
     }
-
-
-def test_tmp_has_room_for_the_weights_that_engines_of_each_included_model_share():
-    (mebibytes,) = re.findall(r"^tmpSize: (\d+)Mi", (CHART / "values.yaml").read_text(), re.MULTILINE)
-    entries = [entry for path in included_bundle_dirs() for entry in Bundle.load(path).manifest.files.items()]
-    weights = [entry.bytes for name, entry in entries if name.startswith("int8/")]
-
-    # Packed they take a little more: the rows of the embedding stand there a second time, as the projection.
-    assert int(mebibytes) << 20 > 1.5 * sum(weights)
 
 
 def test_gpu_has_a_device_and_the_label_that_the_alert_asks_for():

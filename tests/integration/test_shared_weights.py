@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from model.bundle import default_bundle_dir
-from service.engine.cpu.native.library import PACKED_NAME
 from tests.fakes.calls import calling
 from tests.fakes.native_engine import needs_native_engine
 from tests.fakes.server_process import ServerProcess, start
@@ -23,12 +22,11 @@ REAL_ENGINES = {
 
 @pytest.fixture
 def start_real(tmp_path):
-    """Starts a server whose temporary files lie in `temporary`; kills it at the end."""
+    """Starts a server; kills it at the end."""
     servers: list[ServerProcess] = []
 
-    def start_one(temporary: Path, **variables: str) -> ServerProcess:
-        environment = {**REAL_ENGINES, "TMPDIR": str(temporary), **variables}
-        servers.append(start(default_bundle_dir(), tmp_path, **environment))
+    def start_one(**variables: str) -> ServerProcess:
+        servers.append(start(default_bundle_dir(), tmp_path, **REAL_ENGINES, **variables))
         return servers[-1]
 
     yield start_one
@@ -37,10 +35,10 @@ def start_real(tmp_path):
         server.process.wait()
 
 
-def shared_files(pid: int, temporary: Path) -> set[str]:
-    """What a process has mapped of the packed weights."""
+def mapped_weights(pid: int) -> set[str]:
+    """The inodes of the packed weights that a process has mapped."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return {line.split(maxsplit=5)[5] for line in lines if str(temporary) in line}
+    return {line.split()[4] for line in lines if "memfd:dragoman-weights" in line}
 
 
 async def translations(server: ServerProcess) -> list[str]:
@@ -49,26 +47,11 @@ async def translations(server: ServerProcess) -> list[str]:
 
 
 @needs_native_engine
-async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_own(start_real, tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
+async def test_both_engines_map_the_same_weights_unless_they_shall_have_their_own(start_real):
+    sharing, apart = start_real(), start_real(DRAGOMAN_ENGINE__SHARED_WEIGHTS="false")
 
-    sharing = start_real(first)
-    apart = start_real(second, DRAGOMAN_ENGINE__SHARED_WEIGHTS="false")
-
-    mapped = [shared_files(pid, first) for pid in sharing.engine_pids()]
-    assert mapped[0] == mapped[1]
-    assert [Path(file).name for file in mapped[0]] == [PACKED_NAME]
-    assert not list(second.glob("dragoman-*"))
+    shared, own = ([mapped_weights(pid) for pid in server.engine_pids()] for server in (sharing, apart))
+    assert len(shared[0]) == 1
+    assert shared[0] == shared[1]
+    assert own[0].isdisjoint(own[1])
     assert await translations(sharing) == await translations(apart)
-    sharing.process.terminate()
-    sharing.process.wait()
-    assert not list(first.glob("dragoman-*"))
-
-
-async def test_it_serves_where_no_weights_can_be_shared(start_real, tmp_path):
-    server = start_real(tmp_path / "gone")
-
-    assert all(await translations(server))
-    assert [shared_files(pid, tmp_path / "gone") for pid in server.engine_pids()] == [set(), set()]

@@ -6,14 +6,24 @@ is read or written.
 
 import argparse
 import ctypes
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from model.bundle import Bundle, default_bundle_dir
+from model.config import Architecture
 from service.engine.cpu.native.library import BeamsOf, Handle, Step, address, load
 from service.engine.cpu.native.runner import NativeRunner, NativeSource, NativeState
+from tests.fakes.tiny_model import VOCABULARY, tiny_config, tiny_model, write_tiny_bundle
 
+_USUAL = tiny_config(vocab_size=VOCABULARY)
+MODELS = {
+    "Transformer, int8": _USUAL,
+    "T5, fp32": replace(_USUAL, relative_distance=6, rms_norm=True, gated=True),
+    "SSRU, int8": replace(_USUAL, architecture=Architecture.SSRU),
+}
 _ODD = (-(2**31), -1, 0, 1, 2, 3, 2**15, 2**31 - 1)
 _MOST_STATES = 4
 
@@ -150,10 +160,11 @@ class _Caller:
         self.library.dg_score(self.runner._model.value, self.sources[-1].value, count, *arrays)
 
     def open(self) -> None:
-        junk = self.rng.integers(0, 256, 4_096, np.uint8)
-        where = (-address(junk)) % 64
         handle = ctypes.c_void_p()
-        self.library.dg_open(address(junk) + where, self.number(0, 4_000), b"", ctypes.byref(handle))
+        with tempfile.TemporaryFile() as file:
+            file.write(self.rng.bytes(int(self.rng.integers(0, 4_000))))
+            file.flush()
+            self.library.dg_open(self.number(file.fileno(), file.fileno()), b"", ctypes.byref(handle))
         Handle("dg_close", handle)
 
 
@@ -171,13 +182,23 @@ def call_at_random(runner: NativeRunner, number: int, seed: int) -> tuple[int, i
     return num_refused, number - num_refused
 
 
+def run(num_calls: int, seed: int = 1) -> None:
+    """Make so many calls of each model."""
+    for name, config in MODELS.items():
+        precision = name.partition(", ")[2]
+        with tempfile.TemporaryDirectory() as directory:
+            bundle = write_tiny_bundle(tiny_model(config), Path(directory) / "tiny", (precision,))
+            runner = NativeRunner(bundle, precision=precision)
+        refused, done = call_at_random(runner, num_calls, seed)
+        print(f"{name}: {num_calls} calls, {refused} refused, {done} done", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.native.border", description=__doc__)
-    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--calls", type=int, default=30_000, help="of each of three models")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    refused, done = call_at_random(NativeRunner(Bundle.load(default_bundle_dir())), given.calls, given.seed)
-    print(f"{given.calls} calls: {refused} refused, {done} done")
+    run(given.calls, given.seed)
 
 
 if __name__ == "__main__":

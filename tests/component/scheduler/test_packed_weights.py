@@ -1,15 +1,12 @@
-"""The weights that the engines of a model share: who writes and removes them, and what becomes of an engine without."""
+"""The weights that the engines of a model share: who writes them, and what becomes of an engine without."""
 
-import asyncio
-import os
-from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from model.bundle import default_bundle_dir
-from service.engine.cpu.native.library import PACKED_NAME
+from service.engine.cpu.native.runner import open_model
 from service.engine.wire import EngineSpec
 from service.scheduler.packed_weights import PackedWeights
 from tests.fakes.native_engine import needs_native_engine
@@ -19,19 +16,12 @@ pytestmark = needs_native_engine
 SPEC = EngineSpec(bundle_dir=default_bundle_dir(), shared_weights=True)
 
 
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Temporary files lie in a directory of the test."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return tmp_path
+def file_of(packed: PackedWeights) -> Path:
+    assert packed.spec.packed_weights is not None
+    return packed.spec.packed_weights
 
 
-def directory_of(packed: PackedWeights) -> Path:
-    assert packed.spec.prepared_dir is not None
-    return packed.spec.prepared_dir
-
-
-async def test_nothing_is_written_where_no_weights_are_to_be_shared(temporary):
+async def test_nothing_is_written_where_no_weights_are_to_be_shared():
     spec = EngineSpec(bundle_dir=default_bundle_dir())
     packed = PackedWeights(spec)
 
@@ -39,42 +29,32 @@ async def test_nothing_is_written_where_no_weights_are_to_be_shared(temporary):
     packed.remove()
 
     assert packed.spec == spec
-    assert list(temporary.iterdir()) == []
 
 
-async def test_weights_lie_in_a_private_directory_until_they_are_removed(temporary):
+async def test_weights_are_sealed_and_stay_until_they_are_removed():
     packed, others = PackedWeights(SPEC), PackedWeights(SPEC)
 
     await packed.prepare(60.0)
     await others.prepare(60.0)
 
-    assert set(temporary.iterdir()) == {directory_of(packed), directory_of(others)}
-    assert directory_of(packed).stat().st_mode & 0o777 == 0o700
-    assert [path.name for path in directory_of(packed).iterdir()] == [PACKED_NAME]
+    with file_of(packed).open("rb") as file:
+        open_model(file)
+    with pytest.raises(PermissionError), file_of(packed).open("r+b", buffering=0) as writable:
+        writable.write(b"other")
     packed.remove()
-    assert list(temporary.iterdir()) == [directory_of(others)]
+    assert file_of(packed).stat().st_size == 0
+    assert file_of(others).stat().st_size > 0
+    await packed.prepare(60.0)  # a pool may start again
+    assert file_of(packed).stat().st_size > 0
 
 
-async def test_directories_of_processes_that_were_killed_are_removed(temporary):
-    ended = await asyncio.create_subprocess_exec("true")
-    await ended.wait()
-    pids = (ended.pid, os.getpid(), os.getppid(), 10**10 - 1)  # of another container, processes can have the same
-    abandoned = [temporary / f"dragoman-weights-{pid}-0123456789abcdef" for pid in pids]
-    mine = (f"dragoman-{ended.pid}-backup", f"dragoman-weights-{ended.pid}-notes", f"dragoman-weights-{ended.pid}")
-    used = temporary / f"dragoman-weights-{os.getpid()}-fedcba9876543210"
-    kept = [used, *(temporary / name for name in mine)]
-    for path in (*abandoned, *kept):
-        path.mkdir()
-    command = ("flock", "--exclusive", str(used), "sh", "-c", "echo locked; read line")
-    other = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
-    assert other.stdout is not None
-    await other.stdout.readline()
-
+async def test_the_file_is_closed_with_its_owner():
     packed = PackedWeights(SPEC)
-    await packed.prepare(60.0)
-    await other.communicate(b"\n")
+    path = file_of(packed)
 
-    assert set(temporary.iterdir()) == {*kept, directory_of(packed)}
+    del packed
+
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +64,7 @@ async def test_directories_of_processes_that_were_killed_are_removed(temporary):
         (SPEC, 0.001, "TimeoutError"),
     ],
 )
-async def test_a_failure_is_logged_once_and_leaves_a_directory_whose_name_nobody_else_can_take(spec, timeout_s, reason):
+async def test_a_failure_is_logged_once_and_leaves_an_empty_file(spec, timeout_s, reason):
     packed = PackedWeights(spec)
 
     with capture_logs() as lines:
@@ -94,4 +74,4 @@ async def test_a_failure_is_logged_once_and_leaves_a_directory_whose_name_nobody
     assert (line["event"], line["log_level"]) == ("engine_warning", "warning")
     assert "weights are not shared between engines" in line["reason"]
     assert reason in line["reason"]
-    assert list(directory_of(packed).iterdir()) == []
+    assert file_of(packed).stat().st_size == 0

@@ -47,8 +47,8 @@ def library_path() -> Path:
 
 def find_compiler() -> list[str]:
     """Return the command of a C++ compiler, or raise BuildError."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        raise BuildError(f"there are no kernels for {platform.machine()}, only for x86-64")
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise BuildError(f"it is for Linux on x86-64, this is {platform.system()} on {platform.machine()}")
     given = os.environ.get("CXX", "")
     for command in [shlex.split(given)] if given else [[name] for name in COMPILERS]:
         if command and shutil.which(command[0]):

@@ -13,7 +13,7 @@ using namespace dragoman;
 
 namespace {
 
-constexpr int32_t kInterface = 3;
+constexpr int32_t kInterface = 4;
 constexpr int32_t kMostSources = 1 << 20;  // in a call
 
 bool are_within(const int32_t* ids, int64_t count, int32_t end) {
@@ -60,15 +60,15 @@ EXPORTED int32_t dg_most_weight_sum(const char* name) {
   return kernels ? kernels->most_weight_sum : 0;
 }
 
-// Opens a packed model of `num_bytes`, which has to stay where it is, aligned to 64 bytes.
-EXPORTED int32_t dg_open(const uint8_t* packed, uint64_t num_bytes, const char* instruction_set, Model** out) {
-  if (!packed || !instruction_set || !out || reinterpret_cast<uintptr_t>(packed) % kAlignment) return kWrongArgument;
+// Opens the packed model in a file, which may be closed afterwards and must not change.
+EXPORTED int32_t dg_open(int32_t descriptor, const char* instruction_set, Model** out) {
+  if (!instruction_set || !out) return kWrongArgument;
   const Kernels* kernels = find_kernels(instruction_set);
   if (!kernels) return kWrongArgument;
   Model* model = new (std::nothrow) Model();
   if (!model) return kNoMemory;
   bool has_memory;
-  if (!read_model(packed, num_bytes, *model, has_memory) || model->header.most_weight_sum > kernels->most_weight_sum) {
+  if (!read_model(descriptor, *model, has_memory) || model->header.most_weight_sum > kernels->most_weight_sum) {
     delete model;
     return has_memory ? kWrongArgument : kNoMemory;
   }

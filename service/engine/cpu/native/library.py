@@ -2,12 +2,7 @@
 
 import ctypes
 import functools
-import hashlib
-import mmap
-import os
-import stat
-from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint64, c_void_p
-from pathlib import Path
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from service.engine.cpu.native.build import library_path
@@ -15,11 +10,8 @@ from service.engine.cpu.native.build import library_path
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_INTERFACE = 3  # what `dg_interface` says of the functions below
+_INTERFACE = 4  # what `dg_interface` says of the functions below
 _NO_MEMORY = 1
-_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-PACKED_NAME = "model.packed"  # in the directory that engines share
-DIGEST_BYTES = hashlib.sha256().digest_size  # at the end of a packed model: of all that stands before
 PLAIN = "plain"  # the set that every CPU has, and that is too slow to serve with
 
 
@@ -59,7 +51,7 @@ class BeamsOf(ctypes.Structure):
 
 
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "dg_open": (c_void_p, c_uint64, c_char_p, POINTER(c_void_p)),
+    "dg_open": (c_int32, c_char_p, POINTER(c_void_p)),
     "dg_encode": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
     "dg_new_state": (c_void_p, c_int32, POINTER(c_void_p)),
     "dg_append": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p),
@@ -119,20 +111,6 @@ def address(array: "npt.NDArray[Any]") -> int:
     """Return where an array lies; it has to be contiguous, and to stay."""
     assert array.flags.c_contiguous
     return array.ctypes.data
-
-
-def require_own(directory: Path) -> None:
-    """Raise PermissionError for a link, what is no directory, another user's, or one that others may write to."""
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _BY_OTHERS:
-        raise PermissionError(f"{directory} is not a directory that only this user can write to")
-
-
-def require_whole(packed: "mmap.mmap | memoryview") -> None:
-    """Raise ValueError if a packed model is not what `write_packed` has written."""
-    view = memoryview(packed)
-    if len(view) <= DIGEST_BYTES or hashlib.sha256(view[:-DIGEST_BYTES]).digest() != view[-DIGEST_BYTES:]:
-        raise ValueError("the packed weights are damaged")
 
 
 class Handle:

@@ -1,4 +1,5 @@
-// Memory that can say no: aligned arrays whose growth returns false where there is no room.  Nothing here throws.
+// Memory that can say no: aligned arrays whose growth returns false where there is no room, and mapped files.  Nothing
+// here throws.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#ifdef __linux__
 #include <sys/mman.h>
-#endif
+#include <sys/stat.h>
 
 namespace dragoman {
 
@@ -49,9 +49,7 @@ class Array {
     bytes = round_up(bytes, alignment);
     void* memory = nullptr;
     if (posix_memalign(&memory, alignment, bytes) != 0) return false;
-#ifdef __linux__
     if (alignment == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
     if (kept) memcpy(memory, data_, kept * sizeof(T));
     memset(static_cast<char*>(memory) + kept * sizeof(T), 0, bytes - kept * sizeof(T));
     free(data_);
@@ -62,6 +60,43 @@ class Array {
  private:
   T* data_ = nullptr;
   size_t capacity_ = 0;
+};
+
+// A file to read, in huge pages where it lies in memory and the system has some: each step reads most of a model, and
+// with pages of 4 KiB waits for where they lie.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() {
+    if (reserved_) munmap(reserved_, reserved_bytes_);
+  }
+
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+  // Maps all of a file, once; false where there is none, or no room for it.
+  [[nodiscard]] bool map(int descriptor) {
+    struct stat file;
+    if (fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size <= 0) return false;
+    const size_t size = static_cast<size_t>(file.st_size);
+    if (size > SIZE_MAX - kHugePage) return false;
+    void* reserved = mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (reserved == MAP_FAILED) return false;
+    reserved_ = reserved, reserved_bytes_ = size + kHugePage;
+    void* start = reinterpret_cast<void*>(round_up(reinterpret_cast<uintptr_t>(reserved), kHugePage));
+    if (mmap(start, size, PROT_READ, MAP_SHARED | MAP_FIXED, descriptor, 0) == MAP_FAILED) return false;
+    constexpr int collapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers lack
+    madvise(start, size, MADV_HUGEPAGE), madvise(start, size, collapse);
+    data_ = static_cast<const uint8_t*>(start), size_ = size;
+    return true;
+  }
+
+ private:
+  void* reserved_ = nullptr;
+  const uint8_t* data_ = nullptr;
+  size_t reserved_bytes_ = 0, size_ = 0;
 };
 
 }  // namespace dragoman

@@ -95,8 +95,11 @@ bool is_possible(const Header& header) {
 
 }  // namespace
 
-bool read_model(const uint8_t* packed, size_t num_bytes, Model& model, bool& has_memory) {
+bool read_model(int descriptor, Model& model, bool& has_memory) {
   has_memory = true;
+  if (!model.packed.map(descriptor)) return false;
+  const uint8_t* packed = model.packed.data();
+  const size_t num_bytes = model.packed.size();
   Header& header = model.header;
   if (num_bytes < sizeof header) return false;
   memcpy(&header, packed, sizeof header);

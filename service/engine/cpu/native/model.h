@@ -55,6 +55,7 @@ struct DecoderLayer {
 };
 
 struct Model {
+  MappedFile packed;
   Header header;
   const Kernels* kernels;
   const CacheKernels* cache;  // of the caches' type
@@ -78,8 +79,8 @@ struct Model {
   int attention_width() const { return header.num_heads * header.head_width; }
 };
 
-// Reads a packed model, which has to stay; false where it is none, or its parts have other sizes than its header says.
+// Reads the packed model in a file; false where there is none, or its parts have other sizes than its header says.
 // Sets `has_memory` to whether there was enough.
-[[nodiscard]] bool read_model(const uint8_t* packed, size_t num_bytes, Model& model, bool& has_memory);
+[[nodiscard]] bool read_model(int descriptor, Model& model, bool& has_memory);
 
 }  // namespace dragoman

@@ -1,13 +1,11 @@
 """Writes the weights of a bundle's graphs as `model.cpp` reads them: each once, packed for products, in one file.
 
-All engines of a model map that file, which `service/scheduler/packed_weights.py` has written before they start.
+All engines of a model map that file, which `service/scheduler/packed_weights.py` has had written before they start.
 Sums run over zeros where a width is no multiple of 16, which changes nothing.
 
 Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, V tokens.
 """
 
-import hashlib
-import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +20,7 @@ from model.config import Activation, Architecture, ModelConfig, NormPlacement
 from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
 from service.engine.cpu.native.choice import PANEL
-from service.engine.cpu.native.library import PACKED_NAME, most_weight_sum
+from service.engine.cpu.native.library import most_weight_sum
 from service.engine.wire import EngineSpec
 
 Array = npt.NDArray[Any]
@@ -43,14 +41,14 @@ _NOTHING = np.zeros(0, np.float32)
 
 def write_shared(spec: EngineSpec) -> None:
     """Write the packed weights that all engines of this spec map; raises as `write_packed`."""
-    assert spec.prepared_dir is not None
+    assert spec.packed_weights is not None
     bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-    with (spec.prepared_dir / PACKED_NAME).open("xb+") as out:
+    with spec.packed_weights.open("wb") as out:
         write_packed(bundle, spec.precision, out, most_weight_sum())
 
 
 def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, most_sum: int) -> None:
-    """Write the packed model into an empty file that can be read and written.
+    """Write the packed model into an empty file.
 
     Args:
         most_sum: what the integers of products keep to, `Kernels::most_weight_sum` of kernels.h.
@@ -68,10 +66,6 @@ def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, most_sum:
     except ValueError as error:
         raise BundleError(f"{bundle.directory}: the graphs are not of the manifest's model: {error}") from error
     packer.write(out)
-    out.seek(0)
-    digest = hashlib.file_digest(out, "sha256").digest()  # type: ignore[arg-type]
-    out.seek(0, os.SEEK_END)
-    out.write(digest)
     out.flush()
 
 

@@ -6,13 +6,12 @@ Axes: B sentences, K hypotheses of a sentence, S source, T target, C candidates,
 """
 
 import ctypes
-import mmap
 import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,6 @@ from model.shortlist import Shortlist
 from service.engine.beam import Beams, Candidates, Extended
 from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.library import (
-    DIGEST_BYTES,
-    PACKED_NAME,
     BeamsOf,
     Handle,
     LibraryError,
@@ -31,8 +28,6 @@ from service.engine.cpu.native.library import (
     address,
     load,
     most_weight_sum,
-    require_own,
-    require_whole,
 )
 from service.engine.cpu.native.library import instruction_set as find_instruction_set
 from service.engine.cpu.native.pack import write_packed
@@ -170,10 +165,10 @@ class NativeRunner:
         bundle: Bundle,
         *,
         precision: str | None = None,
-        prepared_dir: Path | None = None,
+        packed_weights: Path | None = None,
         instruction_set: str = "",
     ) -> None:
-        """Open the packed weights in `prepared_dir`, or pack those of the bundle.
+        """Open the packed weights that engines share, or pack those of the bundle where there are none.
 
         Raises:
             BundleError: the library does not know such a model, or its graphs are damaged.
@@ -189,8 +184,10 @@ class NativeRunner:
         if not find_instruction_set(instruction_set):
             raise LibraryError(f"this CPU has no {instruction_set} instructions")
         most = most_weight_sum(instruction_set)
-        self._packed = np.frombuffer(_packed(bundle, precision, prepared_dir, most), np.uint8)  # the model lies in it
-        self._model = open_model(self._packed, instruction_set)
+        with _file(packed_weights) as file:
+            if not os.fstat(file.fileno()).st_size:
+                write_packed(bundle, precision, file, most)
+            self._model = open_model(file, instruction_set)
         self._shortlist = _shortlist(bundle)
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
@@ -265,31 +262,28 @@ class NativeRunner:
         return HeadWeights(config.num_heads, *shares)
 
 
-def open_model(packed: npt.NDArray[np.uint8], instruction_set: str = "") -> Handle:
-    """Return the model in a packed file, which has to stay; raise BundleError if it is none."""
+def open_model(packed: BinaryIO, instruction_set: str = "") -> Handle:
+    """Return the model in a packed file, which may be closed then; raise BundleError if it is none."""
     handle = ctypes.c_void_p()
     try:
-        load().dg_open(address(packed), packed.size - DIGEST_BYTES, instruction_set.encode(), ctypes.byref(handle))
+        load().dg_open(packed.fileno(), instruction_set.encode(), ctypes.byref(handle))
     except ValueError as error:
         raise BundleError("the packed weights do not have the sizes that they say") from error
     return Handle("dg_close", handle)
 
 
-def _packed(bundle: Bundle, precision: str | None, prepared_dir: Path | None, most: int) -> mmap.mmap:
-    """Map the packed weights that the engines of a model share, or pack them for this engine alone."""
-    if prepared_dir is not None and (prepared_dir / PACKED_NAME).is_file():
+def _file(shared: Path | None) -> BinaryIO:
+    """Return the file with the packed weights that the engines of a model share, or an empty one in memory."""
+    if shared is not None:
         try:
-            require_own(prepared_dir)
-            with (prepared_dir / PACKED_NAME).open("rb") as file:
-                packed = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            require_whole(packed)
-        except (ValueError, OSError) as error:
+            file = shared.open("rb")
+        except OSError as error:
             warnings.warn(f"weights are not shared with other engines: {error}", RuntimeWarning, stacklevel=2)
         else:
-            return packed
-    with os.fdopen(os.memfd_create("dragoman-weights", os.MFD_CLOEXEC), "w+b") as file:  # no directory may be writable
-        write_packed(bundle, precision, file, most)
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if os.fstat(file.fileno()).st_size:
+                return file
+            file.close()  # they could not be written, which the log says
+    return os.fdopen(os.memfd_create("dragoman-weights", os.MFD_CLOEXEC), "w+b")
 
 
 def _shortlist(bundle: Bundle) -> Shortlist | None:
