@@ -122,7 +122,7 @@ def memory(server: ServerProcess) -> str:
     front = psutil.Process(server.process.pid)
     front_mib = front.memory_info().rss / 2**20
     engines_mib = sum(child.memory_info().rss for child in front.children()) / 2**20
-    return f"{front_mib + engines_mib:.0f} MiB: core {front_mib:.0f}, engines {engines_mib:.0f}"
+    return f"{front_mib + engines_mib:.0f} MiB: scheduler process {front_mib:.0f}, engines {engines_mib:.0f}"
 
 
 def measure(stage_s: float, scratch: Path, searches: Sequence[Search] = SEARCHES) -> dict[str, Any]:

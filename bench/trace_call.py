@@ -1,10 +1,10 @@
-"""The way of one call: the files, functions and kinds of record that a warm call crosses, in core and engine.
+"""The way of one call: the files, functions and kinds of record that a warm call crosses, in scheduler process and engine.
 
     python bench/trace_call.py                    # one Translate of "The cat sleeps."
     python bench/trace_call.py --list             # and the files, in the order in which the call enters them
     python bench/trace_call.py --libretranslate   # one POST /translate with the same text
 
-The included model is served as a user would, by one edge and one engine.  A `sitecustomize` in each process listens for
+The included model is served as a user would, by one frontend and one engine.  A `sitecustomize` in each process listens for
 SIGUSR2, traces its main thread with `sys.setprofile` while the call runs, and writes down what of `service/` and
 `model/` was called.  What an idle server calls in as much time does not count.  A record is a dataclass or a named
 tuple of ours of which an object was made.
