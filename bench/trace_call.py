@@ -1,11 +1,11 @@
-"""The way of one call: the files, functions and kinds of record that a warm call crosses, in scheduler process and engine.
+"""The way of one call: the files, functions and kinds of record that a warm call crosses in its processes.
 
     python bench/trace_call.py                    # one Translate of "The cat sleeps."
     python bench/trace_call.py --list             # and the files, in the order in which the call enters them
     python bench/trace_call.py --libretranslate   # one POST /translate with the same text
 
-The included model is served as a user would, by one frontend and one engine.  A `sitecustomize` in each process listens for
-SIGUSR2, traces its main thread with `sys.setprofile` while the call runs, and writes down what of `service/` and
+The included model is served as a user would, by one frontend and one engine.  A `sitecustomize` in each process listens
+for SIGUSR2, traces its main thread with `sys.setprofile` while the call runs, and writes down what of `service/` and
 `model/` was called.  What an idle server calls in as much time does not count.  A record is a dataclass or a named
 tuple of ours of which an object was made.
 """
