@@ -123,6 +123,10 @@ class DeadlineExceeded(DragomanError):
 
     code = "DEADLINE_EXCEEDED"
 
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason  # that of `Overloaded` where a text of a stream would have been too late
+
 
 class Unavailable(DragomanError):
     """Not now, here; the same request can succeed later or elsewhere.

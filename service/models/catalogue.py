@@ -2,17 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams
-from service.errors import InternalError
+from service.errors import DeadlineExceeded, InternalError, OutOfMemory, Overloaded
 from service.models.info import TextCodec, index_of
 from service.records import ModelInfo
-from service.scheduler.admission import Admission, Reservation
+from service.scheduler.admission import MIN_RETRY_S, Admission, Kind, Reservation
 from service.scheduler.waiting_lines import WaitingLines
 
 Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
@@ -27,6 +27,7 @@ class Work(NamedTuple):
     allow_smaller_beam: bool = False  # where much work waits
     may_use_cache: bool = True  # whether sentences may have the answers that were given before
     is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
+    characters: int = 0  # of the texts, unless it is a continuation
 
 
 class UseCount:
@@ -136,13 +137,20 @@ class Catalogue:
         return found
 
 
-class SchedulerClient:
-    """The way to the scheduler in the frontend's own process; `RemoteScheduler` is that to another process."""
+_Result = TypeVar("_Result")
+
+
+class CallScheduler:
+    """Lets calls in, and has models work for them; a frontend in another process has a `RemoteScheduler` in its place.
+
+    A request that finds no room is refused.  A text of a stream waits in line until there is some, and holds nothing
+    meanwhile.
+    """
 
     def __init__(self, catalogue: Catalogue, limits: LimitsConfig) -> None:
         """Let calls in that find their models in `catalogue`."""
         self.catalogue = catalogue
-        self.lines = WaitingLines()  # of texts of streams that wait for room
+        self.lines = WaitingLines()
         self._empty = asyncio.Event()
         self.admission = Admission(limits, on_empty=self._empty.set, on_leave=self.lines.departed)
 
@@ -150,8 +158,81 @@ class SchedulerClient:
         """Return a reservation for a stream; raises as `Admission.admit_stream`."""
         return self.admission.admit_stream(caller)
 
+    async def load(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
+        """As `ServedModel.load`."""
+        if reservation.is_of_stream:
+            await self._in_turn(model, call, lambda own: model.load(call, own))
+        else:
+            await model.load(call, reservation)
+
+    async def run(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+        """As `ServedModel.run`."""
+        if not reservation.is_of_stream:
+            return await model.run(work, call, reservation)
+        if work.is_continuation:
+            with reservation.part() as own:
+                return await model.run(work, call, own)
+        return await self._in_turn(model, call, lambda own: _run_anew(model, work, call, own))
+
+    async def run_for(self, model: ServedModel, work: Work, call: Call, kind: Kind) -> list[Settled]:
+        """Have a model work for a call of another process, where its reservation is of this kind; raises as `run`."""
+        if kind == "stream":
+            return await self._in_turn(model, call, lambda own: _run_anew(model, work, call, own))
+        if kind == "part":
+            reservation = self.admission.admit_part(call.caller)
+        else:
+            now = time.monotonic()
+            reservation = self.admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
+        with reservation:
+            return await _run_anew(model, work, call, reservation)
+
     async def all_left(self) -> None:
         """Return when every call that was let in has been answered."""
         while self.admission.requests:
             self._empty.clear()
             await self._empty.wait()
+
+    async def _in_turn(
+        self, model: ServedModel, call: Call, step: Callable[[Reservation], Awaitable[_Result]]
+    ) -> _Result:
+        """Return what a step gives that has a reservation of its own, once that is not refused."""
+        # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
+        line = (call.caller.identity, model.info.name, call.priority)
+        retry_after_s: float | None = None
+        if not self.lines.has_line(line):
+            try:
+                with self.admission.admit_part(call.caller) as own:
+                    return await step(own)
+            except Overloaded as error:
+                retry_after_s = _pause_s(error)
+        with self.lines.queue(line) as place:
+            while True:
+                await place.turn(retry_after_s)
+                try:
+                    with self.admission.admit_part(call.caller, on_room=place.enter) as own:
+                        return await step(own)
+                except Overloaded as error:
+                    retry_after_s = _pause_s(error)
+                    place.join()  # it has left the line if an engine was too full for what admission had let in
+
+
+async def _run_anew(model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+    """Have a model work whose texts hold nothing yet."""
+    reservation.take_characters(work.characters)
+    if not model.is_loaded:
+        await model.load(call, reservation)
+    return await model.run(work, call, reservation)
+
+
+def _pause_s(refusal: Overloaded) -> float:
+    """Return how long the first in line waits at most before it tries again.
+
+    Raises:
+        OutOfMemory: an engine had too little memory; to wait for room is of no use.
+        DeadlineExceeded: the text would be too late.
+    """
+    if isinstance(refusal, OutOfMemory):
+        raise refusal
+    if refusal.reason == "deadline_unattainable":
+        raise DeadlineExceeded(str(refusal), reason=refusal.reason) from refusal
+    return max(refusal.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try

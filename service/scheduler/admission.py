@@ -242,12 +242,17 @@ class Reservation:
         self._was_refused = False
         self._is_released = False
 
-    def part(self, on_room: Callable[[], None] | None = None) -> "Reservation":
+    @property
+    def is_of_stream(self) -> bool:
+        """Whether it is that of a stream, each of whose texts gets a reservation when there is room for it."""
+        return self.kind == "stream"
+
+    def part(self) -> "Reservation":
         """Return a reservation for one text of a stream, or a part of a request, that holds this one.
 
-        It is released before this one, and no request itself; see `Admission.admit_part`.
+        It is released before this one, and no request itself.
         """
-        return self._admission.admit_part(self.caller, on_room)
+        return self._admission.admit_part(self.caller)
 
     def on_release(self, call: Callable[[], None]) -> None:
         """Have `call` called when the reservation is released."""

@@ -44,7 +44,7 @@ from service.call import Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.errors import Unavailable
-from service.models.catalogue import SchedulerClient
+from service.models.catalogue import CallScheduler
 from service.telemetry.metrics import Metrics
 from service.telemetry.observers import SlowCalls, load_traces
 from service.translate.glossaries import Glossaries, UploadedGlossaries
@@ -79,7 +79,7 @@ class Frontend:
     def __init__(
         self,
         config: ServerConfig,
-        scheduler: SchedulerClient,
+        scheduler: CallScheduler,
         metrics: Metrics,
         usage_meter: UsageMeter,
         executor: Executor,
@@ -102,9 +102,7 @@ class Frontend:
         traces_class = load_traces(config.telemetry)
         self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
         glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
-        self._translator = Translator(
-            scheduler.catalogue, self.admission, usage_meter, config.limits, executor, glossaries
-        )
+        self._translator = Translator(scheduler, usage_meter, config.limits, executor, glossaries)
         self._router = Router(self._translator, executor)
         slow_s = config.telemetry.slow_request_s
         self._lifecycle = CallLifecycle(

@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -29,13 +29,13 @@ from service.config import LimitsConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.engine.wire import JobResult, Ready, StartFailed
 from service.errors import Unavailable
-from service.models.catalogue import Catalogue, SchedulerClient, Settled, UseCount, Work
+from service.models.catalogue import CallScheduler, Catalogue, ServedModel, Settled, UseCount, Work
 from service.models.check import load_tokenizer
 from service.models.info import TextCodec
 from service.models.options import search_params
 from service.processes.rpc import FrameChannel, Peer
 from service.records import NO_OPTIONS, ModelInfo
-from service.scheduler.admission import Reservation
+from service.scheduler.admission import Kind, Reservation
 from service.server.frontend import Frontend, ServingState
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
 from service.server.process import MONITOR_PERIOD_S, install_stack_dump, spare_what_is_loaded
@@ -49,16 +49,12 @@ from service.translate.usage import Usage, UsageMeter
 class SchedulerService(Protocol):
     """What a frontend asks of the scheduler process, beside `ServerStatus`; both read the clock time.monotonic()."""
 
-    async def run(
-        self, model: int, work: Work, call: Call, characters: int, is_part: bool, room: int | None
-    ) -> list[Settled]:
+    async def run(self, model: int, work: Work, call: Call, kind: Kind) -> list[Settled]:
         """Have the engines of a model work for a call; raises as `ServedModel.run`.
 
         Args:
             model: its number.
-            characters: of all texts of the call.
-            is_part: whether the call is a text of a stream, or goes on.
-            room: comes back with `RemoteScheduler.has_room` once there is room for the work; None: nobody asks.
+            kind: of the reservation that the call has in the frontend.
         """
         ...
 
@@ -165,7 +161,7 @@ class ThisProcess:
         set_log_level(level)
 
 
-class RemoteScheduler(SchedulerClient):
+class RemoteScheduler(CallScheduler):
     """Lets calls in by the limits of the whole server: what it refuses, the scheduler process would refuse as well."""
 
     def __init__(self, peer: Peer, limits: LimitsConfig) -> None:
@@ -173,8 +169,7 @@ class RemoteScheduler(SchedulerClient):
         super().__init__(Catalogue(), limits)
         self._peer = peer
         self._limits = limits
-        self._numbers = count()  # of streams and of rooms
-        self._rooms: dict[int, Callable[[], None]] = {}
+        self._numbers = count()  # of streams
         self._models: dict[int, RemoteModel] = {}  # those that calls find, by number
         self._switching = asyncio.Lock()
 
@@ -207,24 +202,13 @@ class RemoteScheduler(SchedulerClient):
             raise
         return reservation
 
-    def expect_room(self, on_room: Callable[[], None]) -> int:
-        """Return a number with which the scheduler process says that there is room, until `forget_room`."""
-        room = next(self._numbers)
-        self._rooms[room] = on_room
-        return room
+    async def load(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
+        """As `ServedModel.load`: a tokenizer needs no room."""
+        await model.load(call, reservation)
 
-    def forget_room(self, room: int) -> None:
-        """Whoever expects this room has an answer."""
-        del self._rooms[room]
-
-    def has_room(self, room: int) -> None:
-        """Tell whoever expects this room that its work goes to an engine next."""
-        if room in self._rooms:
-            self._rooms[room]()
-
-    def departed(self) -> None:
-        """Something has left admission; a text whose refusal came just before has to be in its line first."""
-        asyncio.get_running_loop().call_soon(self.lines.departed)
+    async def run(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+        """As `ServedModel.run`: texts of streams wait in the scheduler process."""
+        return await model.run(work, call, reservation)
 
 
 class RemoteModel:
@@ -289,15 +273,8 @@ class RemoteModel:
     async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         """Have the scheduler process do the work; raises as `ServedModel.run`."""
         call.phase = "queue"
-        characters = 0 if work.is_continuation else reservation.characters
-        is_part = reservation.kind == "part" or work.is_continuation
-        room = None if reservation.on_room is None else self._scheduler.expect_room(reservation.on_room)
-        try:
-            run = SchedulerService.run
-            results = await self._peer.call(run, self._offered.number, work, call, characters, is_part, room)
-        finally:
-            if room is not None:
-                self._scheduler.forget_room(room)
+        kind: Kind = "part" if work.is_continuation else reservation.kind
+        results = await self._peer.call(SchedulerService.run, self._offered.number, work, call, kind)
         for result in results:
             if isinstance(result, JobResult):
                 call.job_finished(result)

@@ -8,23 +8,21 @@ the load that is there.  The log, metrics and settings call these processes edge
 import asyncio
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from service.addresses import Address, reserve_port
 from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity
 from service.config import ServerConfig
-from service.errors import InternalError, Overloaded, Unavailable
-from service.models.catalogue import Settled, Work
+from service.errors import InternalError, Unavailable
+from service.models.catalogue import CallScheduler, Settled, Work
 from service.models.loaded import LoadedModel
 from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
-from service.scheduler.admission import Admission, Reservation
+from service.scheduler.admission import Kind, Reservation
 from service.server.frontend import STARTING, Frontend, ServingState
 from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService, ThisProcess
 from service.server.process import num_frontends
@@ -53,6 +51,7 @@ class Frontends:
         self,
         config: ServerConfig,
         own: Frontend | None,
+        scheduler: CallScheduler,
         metrics: Metrics,
         usage_meter: UsageMeter,
         status: ServerStatus,
@@ -61,6 +60,7 @@ class Frontends:
 
         Args:
             own: the only frontend; None: each has a process of its own.
+            scheduler: lets calls of all frontends in.
             metrics: of the scheduler process, which has the page.
             usage_meter: of the scheduler process, which writes the usage.
             status: what the processes ask about the server as a whole.
@@ -69,7 +69,7 @@ class Frontends:
         self.metrics = metrics
         self.usage_meter = usage_meter
         self.status = status
-        self.admission = own.admission if own else Admission(config.limits, on_leave=self._departed)
+        self.scheduler = scheduler
         self.spare = Spare("edge", _command_line)  # takes the place of the next process that is lost
         self._own = own
         self._processes = [
@@ -165,10 +165,6 @@ class Frontends:
             await self._own.stop()
         await asyncio.gather(self.spare.end(), *(process.supervisor.stop() for process in self._processes))
 
-    def _departed(self) -> None:
-        for process in self._processes:
-            process.departed()
-
     def _reserve(self, address: Address, purpose: str) -> int:
         holders, port = reserve_port(address, purpose)
         self._holders += holders
@@ -197,7 +193,6 @@ class FrontendProcess(SchedulerService):
         self._state = STARTING
         self._calls: set[Call] = set()  # that engines work for
         self._streams: dict[int, Reservation] = {}
-        self._wants_departures = False  # whether a text of a stream was refused since the last one
 
     @property
     def is_up(self) -> bool:
@@ -222,12 +217,6 @@ class FrontendProcess(SchedulerService):
     def set_log_level(self, level: str) -> None:
         """Have it log events of this level and above; one that replaces it has the level of this process."""
         self._peer.tell(ThisProcess.set_log_level, level)
-
-    def departed(self) -> None:
-        """Tell the process, if a text of a stream waits there, that something has left admission."""
-        if self._wants_departures:
-            self._wants_departures = False
-            self._peer.tell(RemoteScheduler.departed)
 
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """As `Frontend.calls`; none where it does not answer soon."""
@@ -327,35 +316,20 @@ class FrontendProcess(SchedulerService):
 
     # What the process calls.
 
-    async def run(
-        self, model: int, work: Work, call: Call, characters: int, is_part: bool, room: int | None
-    ) -> list[Settled]:
+    async def run(self, model: int, work: Work, call: Call, kind: Kind) -> list[Settled]:
         loaded = self._used.get(model)
         if loaded is None:
             raise Unavailable("the model was replaced; try again")
         current_call.set(call)
-        admission = self._frontends.admission
-        if is_part:
-            on_room = None if room is None else partial(self._peer.tell, RemoteScheduler.has_room, room)
-            reservation = admission.admit_part(call.caller, on_room)
-        else:
-            now = time.monotonic()
-            reservation = admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
         self._calls.add(call)
         try:
-            with reservation, loaded.in_use:
-                reservation.take_characters(characters)
-                if not loaded.is_loaded:
-                    await loaded.load(call, reservation)
-                return await loaded.run(work, call, reservation)
-        except Overloaded:
-            self._wants_departures = self._wants_departures or is_part
-            raise
+            with loaded.in_use:
+                return await self._frontends.scheduler.run_for(loaded, work, call, kind)
         finally:
             self._calls.discard(call)
 
     async def open_stream(self, number: int, caller: Caller) -> None:
-        self._streams[number] = self._frontends.admission.admit_stream(caller)
+        self._streams[number] = self._frontends.scheduler.admission.admit_stream(caller)
 
     def close_stream(self, number: int) -> None:
         if number in self._streams:

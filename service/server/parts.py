@@ -23,7 +23,7 @@ from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, metrics_pages
 from service.call import Identity
 from service.config import ServerConfig
-from service.models.catalogue import SchedulerClient
+from service.models.catalogue import CallScheduler
 from service.server.frontend import Frontend
 from service.server.frontends import Frontends
 from service.server.model_hosting import ModelParts
@@ -49,14 +49,13 @@ class Parts:
         self.usage_meter = UsageMeter(metrics)
         self.readiness = Readiness(self._can_work, config.lifecycle.unready_exit_s)
         status = Status(self)
-        own = None
+        own, scheduler = None, CallScheduler(models.registry.catalogue, config.limits)
         if num_frontends(config.listen) == 1:
-            scheduler = SchedulerClient(models.registry.catalogue, config.limits)
             own = Frontend(config, scheduler, metrics, self.usage_meter, models.executor, status)
         else:
             load_traces(config.telemetry)  # raises here what it would raise in the other processes
-        self.frontends = Frontends(config, own, metrics, self.usage_meter, status)
-        self.admission = self.frontends.admission
+        self.frontends = Frontends(config, own, scheduler, metrics, self.usage_meter, status)
+        self.admission = scheduler.admission
         models.registry.model_cache.other_pids = self.frontends.pids
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / config.limits.max_queued_tokens)
         metrics.watch("edges_missing", lambda: self.frontends.missing)

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ from service.records import (
     TranslationResult,
     WarningKind,
 )
+from service.scheduler.admission import Reservation
 from service.telemetry.logs import describe_error, get_logger
 from service.text.detector import NO_LANGUAGE, Detector
 from service.text.scripts import closeness
@@ -42,7 +44,7 @@ from service.translate.routes import (
     judge,
     routes_of,
 )
-from service.translate.translator import INLINE_CHARACTERS, Door, Translator
+from service.translate.translator import INLINE_CHARACTERS, Translator
 
 _Result = TypeVar("_Result")
 
@@ -74,16 +76,16 @@ class Router:
 
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
         """Return one translation per text, in order; raises as `Translator.admit` and `Translator.translate`."""
-        with self.translator.admit(request, call) as door:
-            return await self.follow(request, call, door)
+        with self.translator.admit(request, call) as reservation:
+            return await self.follow(request, call, reservation)
 
-    async def follow(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
-        """Return one translation per text, in order, of a request that has a door; raises as `Translator.translate`."""
+    async def follow(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
+        """Return one translation per text, in order, of a request that was let in; raises as `Translator.translate`."""
         if request.allows_same_language and (info := self._of_same_language(request, call)):
-            return self._leave_all(info, request, call, door)
+            return self._leave_all(info, request, call, reservation)
         if routes := self._routes(request, call):
-            return await self._follow_all(routes, request, call, door)
-        return await self.translator.translate(request, call, door)
+            return await self._follow_all(routes, request, call, reservation)
+        return await self.translator.translate(request, call, reservation)
 
     def check(self, request: TranslationRequest, call: Call) -> None:
         """Raise NotFound or InvalidInput if no text, whatever its language, can be translated as this request says."""
@@ -167,22 +169,22 @@ class Router:
         return any(model.info.name == name and model.info.languages for model in self.translator.catalogue.models)
 
     async def _follow_all(
-        self, routes: Routes, request: TranslationRequest, call: Call, door: Door
+        self, routes: Routes, request: TranslationRequest, call: Call, reservation: Reservation
     ) -> TranslationResult:
         if request.source_language:
             (route,) = routes.values()
-            return await _follow(route, request, call, door, self.translator)
+            return await _follow(route, request, call, reservation, self.translator)
         judged = await self._judge(request, routes)
         usual = next((one.source for one in judged if one.source), next(iter(routes)))
         groups: dict[str, list[int]] = {}  # places of the texts, by language; of those that stay, under none
         for index, one in enumerate(judged):
             groups.setdefault("" if one.stays else one.source or usual, []).append(index)
         if len(groups) > 1:
-            result = await self._follow_groups(groups, judged, routes, request, call, door)
+            result = await self._follow_groups(groups, judged, routes, request, call, reservation)
         elif "" in groups:
             result = self._leave(groups[""], judged, routes[usual], request, call)
         else:
-            result = await _follow(routes[next(iter(groups))], request, call, door, self.translator)
+            result = await _follow(routes[next(iter(groups))], request, call, reservation, self.translator)
         translations = [
             replace(translation, detected_language=one.found.language, detection_confidence=one.found.confidence)
             for translation, one in zip(result.translations, judged, strict=True)
@@ -196,7 +198,7 @@ class Router:
         routes: Routes,
         request: TranslationRequest,
         call: Call,
-        door: Door,
+        reservation: Reservation,
     ) -> TranslationResult:
         """Translate the groups at the same time; the first error ends them all."""
 
@@ -205,7 +207,7 @@ class Router:
                 return self._leave(places, judged, routes[next(filter(None, groups))], request, call)
             part = call.part(len(places))
             try:
-                return await _follow(routes[language], _only(request, places), part, door, self.translator)
+                return await _follow(routes[language], _only(request, places), part, reservation, self.translator)
             finally:
                 call.join(part)
 
@@ -236,9 +238,12 @@ class Router:
         call.join(part)
         return result
 
-    def _leave_all(self, info: ModelInfo, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+    def _leave_all(
+        self, info: ModelInfo, request: TranslationRequest, call: Call, reservation: Reservation
+    ) -> TranslationResult:
         """Return texts that their caller says to be in the target language as they are, in the name of this model."""
-        door.take_characters(sum(map(len, request.texts)))
+        if not reservation.is_of_stream:
+            reservation.take_characters(sum(map(len, request.texts)))
         limit = self.translator.limits.max_characters
         translations = [
             left_as_it_is(text) if len(text) <= limit else Translation(error=_too_long(text, index, limit))
@@ -311,20 +316,20 @@ def _too_long(text: str, index: int, limit: int) -> TooLong:
 
 
 async def _follow(
-    route: Route, request: TranslationRequest, call: Call, door: Door, translator: Translator
+    route: Route, request: TranslationRequest, call: Call, reservation: Reservation, translator: Translator
 ) -> TranslationResult:
     """Translate texts of one language; the first model's best hypotheses are the second one's texts."""
     hops = hops_of(request, route)
     if len(hops) == 1:
-        with door.part() as own:
+        with _part(reservation) as own:
             return await translator.translate(hops[0], call, own)
     translator.resolve(hops[1], call.part(0))  # an option that it refuses is refused before the first one runs
-    first = await _run_part(hops[0], call, door, translator)
+    first = await _run_part(hops[0], call, reservation, translator)
     places = [index for index, translation in enumerate(first.translations) if translation.error is None]
     if not places:
         return first
     texts = [first.translations[index].text for index in places]
-    second = await _run_part(replace(_only(hops[1], places), texts=texts), call, door, translator, is_next=True)
+    second = await _run_part(replace(_only(hops[1], places), texts=texts), call, reservation, translator, is_next=True)
     call.finished_texts = len(request.texts)
     if all(translation.error for translation in second.translations):
         names = second.model, second.model_version
@@ -345,14 +350,19 @@ async def _follow(
 
 
 async def _run_part(
-    request: TranslationRequest, call: Call, door: Door, translator: Translator, *, is_next: bool = False
+    request: TranslationRequest, call: Call, reservation: Reservation, translator: Translator, *, is_next: bool = False
 ) -> TranslationResult:
     part = call.part(len(request.texts))
     try:
-        with door.part() as own:  # what a hop holds is free again when the next one begins
+        with _part(reservation) as own:  # what a hop holds is free again when the next one begins
             return await translator.translate(request, part, own)
     finally:
         call.join(part, is_next=is_next)
+
+
+def _part(reservation: Reservation) -> AbstractContextManager[Reservation]:
+    """Return the reservation of a part of a request; texts of a stream have that of the stream."""
+    return nullcontext(reservation) if reservation.is_of_stream else reservation.part()
 
 
 def _through(pivot_language: str, length: int, first: Translation, second: Translation) -> Translation:

@@ -21,12 +21,10 @@ from service.call import Call
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, TooLong, Unavailable
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
-from service.scheduler.waiting_lines import WaitingLines
 from service.text.document import Segment
 from service.text.protect import Alphabet, find_spans
 from service.text.sentences import split
 from service.translate.routing import Router
-from service.translate.translator import Door
 
 # A stream takes in no further text while it holds this many characters; with the places it bounds a stream's memory.
 MAX_HELD_CHARACTERS = 1 << 18
@@ -180,15 +178,9 @@ _LAST_MOMENT_S = 0.05  # timers of one moment, here and in an engine, fire in an
 class StreamTranslator:
     """Translates the texts of one stream, any number at a time."""
 
-    def __init__(self, router: Router, lines: WaitingLines, call: Call, reservation: Reservation) -> None:
-        """Nothing is translated yet.
-
-        Args:
-            lines: told of everything that leaves admission.
-            reservation: the stream's, from which each text takes its own.
-        """
+    def __init__(self, router: Router, call: Call, reservation: Reservation) -> None:
+        """Nothing is translated yet; the reservation is that of the stream."""
         self._router = router
-        self._lines = lines
         self._call = call
         self._reservation = reservation
         self._settings = TranslationRequest()
@@ -215,7 +207,7 @@ class StreamTranslator:
                 message = f"has {len(text)} characters, at most {translator.limits.max_characters} are accepted"
                 raise TooLong(message, field="texts.text", index=0)
             request = replace(self._settings, texts=(text,))
-            result = await self._router.follow(request, call, Door(self._reservation, self._lines))
+            result = await self._router.follow(request, call, self._reservation)
         except DragomanError as error:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise

@@ -9,17 +9,16 @@ text (`texts.py`).
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TypeVar
 
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
-from service.models.catalogue import Catalogue, ServedModel, Settled, Work
+from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
+from service.models.catalogue import CallScheduler, ServedModel, Settled, Work
 from service.models.info import TextCodec, for_languages
 from service.models.options import search_params
 from service.records import (
@@ -32,8 +31,7 @@ from service.records import (
     TranslationRequest,
     TranslationResult,
 )
-from service.scheduler.admission import MIN_RETRY_S, Admission, Reservation
-from service.scheduler.waiting_lines import WaitingLines
+from service.scheduler.admission import Reservation
 from service.text.glossary import Glossary, check_terms
 from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries
@@ -51,110 +49,24 @@ WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused un
 MOST_WAITS = 4_096  # callers that can be told so; they come from outside
 
 
-_Result = TypeVar("_Result")
-
-
-class Door:
-    """How the texts of a request get to a model: with its reservation, or, those of a stream, each when it is its turn.
-
-    What is refused ends a request; a text of a stream waits in line and tries again, and holds nothing meanwhile.
-    """
-
-    def __init__(self, reservation: Reservation, lines: WaitingLines | None = None) -> None:
-        """Enter with what a request holds, or, by these lines, with parts of what its stream holds."""
-        self.tries = 1 if lines is None else 2  # with an engine that is lost or has too little memory
-        self._reservation = reservation
-        self._lines = lines
-        self._num_characters = 0
-
-    def take_characters(self, count: int) -> None:
-        """Count the texts' characters in before they cost anything; raises as `Reservation.take_characters`."""
-        if self._lines is None:
-            self._reservation.take_characters(count)
-        self._num_characters = count
-
-    def refuse_early(self, model: ServedModel, call: Call) -> None:
-        """Raise Overloaded if no text of a request can be taken; before a long one is tokenised."""
-        if self._lines is None:
-            model.refuse_early(call, self._reservation)
-
-    async def load(self, model: ServedModel, call: Call) -> None:
-        """As `ServedModel.load`."""
-        if self._lines is None:
-            await model.load(call, self._reservation)
-        else:
-            await self._in_turn(self._lines, model, call, lambda own: model.load(call, own))
-
-    async def run(self, model: ServedModel, work: Work, call: Call) -> list[Settled]:
-        """As `ServedModel.run`."""
-        if self._lines is None:
-            return await model.run(work, call, self._reservation)
-        if work.is_continuation:
-            with self._reservation.part() as own:
-                return await model.run(work, call, own)
-
-        def run(own: Reservation) -> Awaitable[list[Settled]]:
-            own.take_characters(self._num_characters)
-            return model.run(work, call, own)
-
-        return await self._in_turn(self._lines, model, call, run)
-
-    @contextmanager
-    def part(self) -> Iterator["Door"]:
-        """Give the door for a part of the request, which gives back at its end what it held."""
-        if self._lines is not None:
-            yield Door(self._reservation, self._lines)
-            return
-        with self._reservation.part() as own:
-            yield Door(own)
-
-    async def _in_turn(
-        self, lines: WaitingLines, model: ServedModel, call: Call, step: Callable[[Reservation], Awaitable[_Result]]
-    ) -> _Result:
-        """Return what a step gives that has a reservation of its own, once that is not refused."""
-        # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
-        line = (call.caller.identity, model.info.name, call.priority)
-        retry_after_s: float | None = None
-        if not lines.has_line(line):
-            try:
-                with self._reservation.part() as own:
-                    return await step(own)
-            except Overloaded as error:
-                retry_after_s = _pause_s(error)
-        with lines.queue(line) as place:
-            while True:
-                await place.turn(retry_after_s)
-                try:
-                    with self._reservation.part(on_room=place.enter) as own:
-                        return await step(own)
-                except Overloaded as error:
-                    retry_after_s = _pause_s(error)
-                    place.join()  # it has left the line if an engine was too full for what admission had let in
-
-
-def _pause_s(refusal: Overloaded) -> float:
-    """Return how long the first in line waits at most before it tries again.
-
-    Raises:
-        OutOfMemory: an engine had too little memory; to wait for room is of no use.
-        DeadlineExceeded: the text would be too late.
-    """
-    if isinstance(refusal, OutOfMemory):
-        raise refusal
-    if refusal.reason == "deadline_unattainable":
-        raise DeadlineExceeded(str(refusal)) from refusal
-    return max(refusal.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try
-
-
 class _Runs:
     """What a model is asked for the texts of one request, run after run; notes in the call where the time goes."""
 
-    def __init__(self, model: ServedModel, request: TranslationRequest, call: Call, door: Door) -> None:
+    def __init__(
+        self,
+        scheduler: CallScheduler,
+        model: ServedModel,
+        request: TranslationRequest,
+        call: Call,
+        reservation: Reservation,
+    ) -> None:
         self.beam_size = 0  # of the first search
+        self._scheduler = scheduler
         self._model = model
+        self._num_characters = sum(map(len, request.texts))
         self._options = request.options
         self._call = call
-        self._door = door
+        self._reservation = reservation
         self._is_first = True
         self._since = time.monotonic()  # text work
         call.phase = "tokenize"
@@ -167,10 +79,11 @@ class _Runs:
             allow_smaller_beam=bool(self._options.allow_smaller_beam),
             may_use_cache=self._options.use_cache is not False,
             is_continuation=not self._is_first,
+            characters=self._num_characters if self._is_first else 0,
         )
         if self._is_first:
             self._is_first, self._call.source_tokens = False, sum([len(job.source_ids) for job in jobs])
-        results = await self._door.run(self._model, work, self._call)
+        results = await self._scheduler.run(self._model, work, self._call, self._reservation)
         if not self.beam_size:
             self.beam_size = next((one.beam_size for one in results if isinstance(one, JobResult)), 0)
         self._call.phase, self._since = "detokenize", time.monotonic()
@@ -190,8 +103,7 @@ class Translator:
 
     def __init__(
         self,
-        catalogue: Catalogue,
-        admission: Admission,
+        scheduler: CallScheduler,
         usage_meter: UsageMeter,
         limits: LimitsConfig,
         executor: Executor,
@@ -203,11 +115,12 @@ class Translator:
             executor: for texts that are too long for the event loop.
             glossaries: that requests may name; None: there are none.
         """
-        self.admission = admission
+        self.admission = scheduler.admission
+        self.catalogue = scheduler.catalogue
         self.usage_meter = usage_meter
-        self.catalogue = catalogue
         self.limits = limits
         self.executor = executor
+        self._scheduler = scheduler
         self._glossaries = glossaries or Glossaries(None, period_s=0.0)
         self._last_terms: tuple[tuple[Term, ...], Glossary | None] = (), None  # those of a stream are indexed once
         self._waits: dict[Identity, Wait] = {}  # told with the last refusal of each caller
@@ -233,49 +146,49 @@ class Translator:
         return self.admission.late(ahead_s, finish_s, now=now, deadline=deadline)
 
     @contextmanager
-    def admit(self, request: TranslationRequest, call: Call) -> Iterator[Door]:
-        """Give the door of a request that may come in; raises as `Admission.admit`."""
+    def admit(self, request: TranslationRequest, call: Call) -> Iterator[Reservation]:
+        """Give the reservation of a request that may come in; raises as `Admission.admit`."""
         call.texts = len(request.texts)
         call.priority = call.caller.allowed(request.priority)
         with self.admission.admit(
             call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
         ) as reservation:
             try:
-                yield Door(reservation)
+                yield reservation
             except Overloaded as error:
                 if error.wait is not None and len(self._waits) < MOST_WAITS:
                     self._waits[call.caller.identity] = error.wait
                 raise
 
-    async def translate(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+    async def translate(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
         """Return one translation per text, in order; the call, which knows its priority, says where the time went.
 
-        A text that is too long, or for which the model gave no numbers, carries its own error.
+        A text that is too long, or for which the model gave no numbers, carries its own error.  A text of a stream
+        whose engine is lost, or has too little memory, is tried once more.
 
         Raises:
             NotFound, InvalidInput: no model fits that the caller may use, or the request breaks a limit.
             Overloaded: the request does not fit in the queue, would wait too long or be too late.
             DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
         """
-        for _ in range(door.tries - 1):
-            try:
-                return await self._translate(request, call, door)
-            except (Unavailable, OutOfMemory):  # the texts are still here
-                continue
-        return await self._translate(request, call, door)
+        if reservation.is_of_stream:
+            with suppress(Unavailable, OutOfMemory):
+                return await self._translate(request, call, reservation)
+        return await self._translate(request, call, reservation)
 
-    async def _translate(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+    async def _translate(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
         model, params = self.resolve(request, call)
         with model.in_use:
             if not model.is_loaded:
-                await door.load(model, call)
+                await self._scheduler.load(model, call, reservation)
                 params = self._params(request, model)  # its tokenizer may have been missing
             num_characters = sum(map(len, request.texts))
-            door.take_characters(num_characters)
             is_long = num_characters * params.num_hypotheses > INLINE_CHARACTERS
-            if is_long:  # refused before it costs anything
-                door.refuse_early(model, call)
-            runs, here = _Runs(model, request, call, door), asyncio.get_running_loop()
+            if not reservation.is_of_stream:  # refused before it costs anything
+                reservation.take_characters(num_characters)
+                if is_long:
+                    model.refuse_early(call, reservation)
+            runs, here = _Runs(self._scheduler, model, request, call, reservation), asyncio.get_running_loop()
             searches = Searches((lambda jobs: in_loop(runs(jobs), here)) if is_long else runs, in_turns=is_long)
             info, codec = for_request(model, request.source_language, request.target_language)
             settings = settings_of(request, info, codec, params, searches, self._glossary(request))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from service.call import Call, Identity
-from service.errors import DragomanError, Overloaded, TooLong, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, Overloaded, TooLong, Unavailable
 from service.records import ScoreRequest, ScoreResult, TranslationRequest, TranslationResult
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
@@ -89,9 +89,7 @@ class UsageMeter:
         """Count a text of a stream that has no answer, by the reason why it was refused."""
         if isinstance(error, TooLong):
             self._metrics.rejected("too_long")
-        elif isinstance(error.__cause__, Overloaded):
-            self._metrics.rejected(error.__cause__.reason)
-        elif isinstance(error, Overloaded | Unavailable) and error.reason:
+        elif isinstance(error, Overloaded | Unavailable | DeadlineExceeded) and error.reason:
             self._metrics.rejected(error.reason)
 
     def write_if_due(self, now: float) -> None:

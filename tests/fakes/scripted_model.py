@@ -20,11 +20,11 @@ from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
-from service.models.catalogue import Catalogue, Settled, UseCount, Work
+from service.models.catalogue import CallScheduler, Catalogue, Settled, UseCount, Work
 from service.models.info import TextCodec, describe
 from service.models.options import search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
-from service.scheduler.admission import Admission, Reservation
+from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from service.translate.translator import Translator
 from service.translate.usage import UsageMeter
@@ -186,7 +186,7 @@ class ScriptedPipeline:
         catalogue = Catalogue()
         catalogue.replace(self.models)
         self._executor = ThreadPoolExecutor(1)
-        self._translator = Translator(catalogue, Admission(LIMITS), UsageMeter(Metrics()), LIMITS, self._executor)
+        self._translator = Translator(CallScheduler(catalogue, LIMITS), UsageMeter(Metrics()), LIMITS, self._executor)
 
     def translate(self, request: TranslationRequest) -> Sequence[Translation]:
         """Return one translation for each text."""
@@ -195,8 +195,8 @@ class ScriptedPipeline:
         return self._runner.run(self._translate(request, call)).translations
 
     async def _translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
-        with self._translator.admit(request, call) as door:
-            return await self._translator.translate(request, call, door)
+        with self._translator.admit(request, call) as reservation:
+            return await self._translator.translate(request, call, reservation)
 
     def close(self) -> None:
         self._runner.close()

@@ -20,7 +20,7 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
-from service.models.catalogue import Catalogue, SchedulerClient, ServedModel, Settled, UseCount, Work
+from service.models.catalogue import CallScheduler, Catalogue, ServedModel, Settled, UseCount, Work
 from service.models.info import TextCodec
 from service.records import ModelInfo
 from service.scheduler.admission import Reservation
@@ -102,10 +102,10 @@ class OneModel:
         return [result]
 
 
-def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[SchedulerClient, Router]:
+def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[CallScheduler, Router]:
     """Return the client that counts what is let in, and the way to the model."""
-    scheduler, executor = SchedulerClient(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
-    translator = Translator(scheduler.catalogue, scheduler.admission, UsageMeter(metrics), limits, executor)
+    scheduler, executor = CallScheduler(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
+    translator = Translator(scheduler, UsageMeter(metrics), limits, executor)
     return scheduler, Router(translator, executor)
 
 

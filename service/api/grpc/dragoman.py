@@ -16,11 +16,10 @@ from service.api.grpc.score_codec import decode_score_request, encode_scores
 from service.api.grpc.status import code_of
 from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
-from service.models.catalogue import SchedulerClient
+from service.models.catalogue import CallScheduler
 from service.models.info import languages_of
 from service.records import TranslationResult
 from service.scheduler.admission import Reservation
-from service.scheduler.waiting_lines import WaitingLines
 from service.telemetry.metrics import Metrics
 from service.translate.routing import Router
 from service.translate.scoring import score
@@ -63,7 +62,7 @@ class TranslationServicer:
 class StreamServicer:
     """Answers TranslateStream."""
 
-    def __init__(self, router: Router, scheduler: SchedulerClient, metrics: Metrics) -> None:
+    def __init__(self, router: Router, scheduler: CallScheduler, metrics: Metrics) -> None:
         """Serve no stream yet."""
         self._router = router
         self._scheduler = scheduler
@@ -76,7 +75,7 @@ class StreamServicer:
         """Yield the translations as they finish; the contract has the statuses."""
         reservation = await self._scheduler.open_stream(call.caller)
         call.phase = "stream"
-        session = _Session(self._router, self._scheduler.lines, self._metrics, requests, call, reservation)
+        session = _Session(self._router, self._metrics, requests, call, reservation)
         self._sessions.add(session)
         call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
         try:
@@ -99,13 +98,12 @@ class _Session:
     def __init__(
         self,
         router: Router,
-        lines: WaitingLines,
         metrics: Metrics,
         requests: Requests,
         call: Call,
         reservation: Reservation,
     ) -> None:
-        self._texts = StreamTranslator(router, lines, call, reservation)
+        self._texts = StreamTranslator(router, call, reservation)
         limits = router.translator.limits
         translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
         self.stream = StreamBuffer(translate, max_texts=limits.max_stream_texts)

@@ -25,9 +25,9 @@ from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ModelsCo
 from service.engine.worker import create_runner
 from service.errors import FailedPrecondition, Overloaded, Unavailable
 from service.models import cache as model_cache
+from service.models.catalogue import CallScheduler
 from service.models.loaded import LoadedModel, ModelState
 from service.records import TranslationRequest
-from service.scheduler.admission import Admission
 from service.server.model_hosting import ModelParts
 from service.translate.translator import Translator
 from service.translate.usage import UsageMeter
@@ -55,17 +55,18 @@ class Server:
         )
         self.parts = ModelParts(config)
         self.model_cache, self.registry = self.parts.registry.model_cache, self.parts.registry
-        self.admission = Admission(limits)
+        scheduler = CallScheduler(self.registry.catalogue, limits)
+        self.admission = scheduler.admission
         executor = ThreadPoolExecutor(1)
         usage_meter = UsageMeter(self.parts.metrics)
-        self.translator = Translator(self.registry.catalogue, self.admission, usage_meter, limits, executor)
+        self.translator = Translator(scheduler, usage_meter, limits, executor)
 
     async def translate(self, model: str, *, within_s: float = 60.0) -> str:
         now = time.monotonic()
         call = Call(method="", started=now, deadline=now + within_s)
         request = TranslationRequest(texts=("Birds sing.",), model=model)
-        with self.translator.admit(request, call) as door:
-            result = await self.translator.translate(request, call, door)
+        with self.translator.admit(request, call) as reservation:
+            result = await self.translator.translate(request, call, reservation)
         assert result.translations[0].error is None
         return result.model
 

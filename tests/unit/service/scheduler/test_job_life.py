@@ -23,9 +23,9 @@ from service.config import LimitsConfig
 from service.engine.loop import EngineLoop
 from service.engine.wire import EngineSpec, Job, JobResult, SchedulerConfig, SearchParams
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
+from service.models.catalogue import CallScheduler
 from service.models.info import TextCodec
 from service.records import Segmentation, TranslateOptions, TranslationRequest, TranslationResult
-from service.scheduler.admission import Admission
 from service.scheduler.pool import PoolConfig
 from service.telemetry.metrics import Metrics
 from service.translate.translator import Translator
@@ -108,10 +108,11 @@ class JobLife(RuleBasedStateMachine):
     def start(self) -> None:
         config = PoolConfig(num_engines=NUM_ENGINES, lookahead_jobs=2)
         self.pool, self.engines = make_pool(SPEC, config)
-        self.admission = Admission(LIMITS)
         codec = TextCodec(Numbers(), max_characters=100, max_source_tokens=20)
         registry = registry_of(ManualModel(codec=codec, pool=self.pool))
-        self.translator = Translator(registry.catalogue, self.admission, UsageMeter(Metrics()), LIMITS, self.executor)
+        scheduler = CallScheduler(registry.catalogue, LIMITS)
+        self.admission = scheduler.admission
+        self.translator = Translator(scheduler, UsageMeter(Metrics()), LIMITS, self.executor)
         self.loop.run_until_complete(self.pool.start())
 
     @rule(texts=TEXTS, beam_size=st.integers(1, 4), is_hurried=st.booleans())
@@ -121,8 +122,8 @@ class JobLife(RuleBasedStateMachine):
             call = Call(method="m", started=now, deadline=now + (SOON_S if is_hurried else 3_600.0))
             options = TranslateOptions(beam_size=beam_size, max_target_tokens=MAX_STEPS, segmentation=Segmentation.NONE)
             request = TranslationRequest(texts=texts, options=options)
-            with self.translator.admit(request, call) as door:
-                return await self.translator.translate(request, call, door)
+            with self.translator.admit(request, call) as reservation:
+                return await self.translator.translate(request, call, reservation)
 
         self.requests.append(Request(texts, beam_size, self.loop.create_task(handle()), is_hurried))
         self.happen()

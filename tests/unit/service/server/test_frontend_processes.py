@@ -13,8 +13,8 @@ import pytest
 from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, from_payload, to_frame
-from service.errors import Overloaded, Unavailable
-from service.models.catalogue import ServedModel, Settled, UseCount, Work
+from service.errors import DeadlineExceeded, Overloaded, Unavailable
+from service.models.catalogue import CallScheduler, Catalogue, ServedModel, Settled, UseCount, Work
 from service.models.loaded import LoadedModel
 from service.processes.rpc import Peer
 from service.scheduler.admission import Reservation
@@ -34,7 +34,7 @@ LIMITS = LimitsConfig(max_concurrent_requests=4, max_streams=1)
 WORK = Work((Job((5, 6, 2), SearchParams()),))
 
 
-class GatedHost:
+class GatedModel:
     """A model of the scheduler process whose work waits until the test opens the gate, or is refused."""
 
     def __init__(self, bundle: Path, number: int) -> None:
@@ -80,12 +80,13 @@ class Joined:
     """A scheduler with one frontend; a frame arrives at once, and as another object."""
 
     def __init__(self, bundle: Path) -> None:
-        self.host, self.next_host = GatedHost(bundle, 0), GatedHost(bundle, 1)
+        self.host, self.next_host = GatedModel(bundle, 0), GatedModel(bundle, 1)
         config, metrics = ServerConfig(limits=LIMITS, listen=ListenConfig(edges=1)), Metrics()
-        self.frontends = Frontends(config, None, metrics, UsageMeter(metrics), RemoteStatus(Peer()))
+        scheduler = CallScheduler(Catalogue(), LIMITS)
+        self.frontends = Frontends(config, None, scheduler, metrics, UsageMeter(metrics), RemoteStatus(Peer()))
         self.spares_made = 0
         self.frontends.spare.make = self._make_spare  # type: ignore[method-assign]
-        self.admission = self.frontends.admission
+        self.admission = scheduler.admission
         (self.process,) = self.frontends._processes
         self.begin()
 
@@ -99,7 +100,7 @@ class Joined:
         self.process.supervisor.process = None
         self.process._lose("killed")
 
-    async def offer(self, *hosts: GatedHost) -> None:
+    async def offer(self, *hosts: GatedModel) -> None:
         await self.process.offer(cast("list[LoadedModel]", hosts))
 
     def start(self, call: Call) -> "asyncio.Task[list[Settled]]":
@@ -136,7 +137,7 @@ async def until(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it does not happen")
 
 
-async def until_running(host: GatedHost, count: int) -> None:
+async def until_running(host: GatedModel, count: int) -> None:
     await until(lambda: host.running == count)
 
 
@@ -177,26 +178,30 @@ async def test_call_that_found_the_old_model_is_finished_by_it_and_then_the_sche
         await old.run(WORK, some_call(), joined.admission.admit_part(ANYBODY))
 
 
-async def test_place_that_comes_free_right_behind_a_refusal_is_offered_to_the_refused_text(joined):
-    """The refusal and the news of the place arrive together: the text is not in its line yet."""
-    joined.host.refusal = Overloaded("full", reason="token_budget", retry_after_s=1.0)
+async def test_text_of_a_stream_that_is_refused_waits_in_the_scheduler_process_until_something_leaves(joined):
+    joined.host.refusal = Overloaded("full", reason="token_budget", retry_after_s=60.0)
     leaving = joined.admission.admit(1, now=time.monotonic())
-    scheduler = joined.frontend.scheduler
-    was_offered = asyncio.Event()
+    scheduler, call = joined.frontend.scheduler, some_call()
+    stream = await scheduler.open_stream(ANYBODY)
+    text = asyncio.create_task(scheduler.run(joined.model, WORK, call, stream))
+    line = (ANYBODY.identity, joined.model.info.name, call.priority)
+    await until(lambda: joined.frontends.scheduler.lines.has_line(line))
+    joined.host.refusal = None
+    joined.host.gate.set()
 
-    async def text() -> None:
-        with pytest.raises(Overloaded):
-            await joined.model.run(WORK, some_call(), scheduler.admission.admit_part(ANYBODY))
-        with scheduler.lines.queue("line") as place:
-            await place.turn()
-            was_offered.set()
-
-    waiting = asyncio.create_task(text())
-    await until(lambda: joined.process._wants_departures)  # its answer has arrived, and the text has not run since
     leaving.release()
 
-    await until(was_offered.is_set)
-    await waiting
+    assert await text == []
+
+
+async def test_text_of_a_stream_that_would_be_too_late_says_why_it_was_refused(joined):
+    joined.host.refusal = Overloaded("late", reason="deadline_unattainable", retry_after_s=60.0)
+    stream = await joined.frontend.scheduler.open_stream(ANYBODY)
+
+    with pytest.raises(DeadlineExceeded, match="late") as caught:
+        await joined.frontend.scheduler.run(joined.model, WORK, some_call(), stream)
+
+    assert caught.value.reason == "deadline_unattainable"
 
 
 async def test_process_that_takes_over_is_told_of_models_door_and_log_level(joined):

@@ -14,7 +14,7 @@ from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput, NotFound, Overloaded, TooLong, Unavailable
-from service.models.catalogue import Catalogue, ServedModel
+from service.models.catalogue import CallScheduler, Catalogue, ServedModel
 from service.records import (
     Priority,
     Span,
@@ -28,11 +28,11 @@ from service.records import (
     TranslationResult,
     WarningKind,
 )
-from service.scheduler.admission import Admission
+from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from service.text import detector
 from service.translate.routing import Router
-from service.translate.translator import Door, Translator
+from service.translate.translator import Translator
 from service.translate.usage import UsageMeter
 from tests.fakes.manual_pool import ManualModel
 from tests.fakes.model_info import model_info
@@ -49,19 +49,19 @@ class Signed(Translator):
         catalogue = Catalogue()
         catalogue.replace(cast("ServedModel", ManualModel(info=info)) for info in infos)
         self.executor = ThreadPoolExecutor(1)
-        super().__init__(catalogue, Admission(LIMITS), UsageMeter(Metrics()), LIMITS, self.executor)
+        super().__init__(CallScheduler(catalogue, LIMITS), UsageMeter(Metrics()), LIMITS, self.executor)
         self.seen: list[TranslationRequest] = []
-        self.held: list[tuple[int, int]] = []  # characters that the hop's door took, and that the server holds
+        self.held: list[tuple[int, int]] = []  # characters that the hop took, and that the server holds
         self.errors: dict[str, DragomanError] = {}  # of the whole hop, by a text in it
         self.bad: dict[str, DragomanError] = {}  # of a text, by the text
         self.gates: dict[str, asyncio.Event] = {}  # by model
 
-    async def translate(self, request: TranslationRequest, call: Call, door: Door) -> TranslationResult:
+    async def translate(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
         model, params = self.resolve(request, call)
         name = model.info.name
         self.seen.append(request)
         before = self.admission.characters
-        door.take_characters(sum(map(len, request.texts)))
+        reservation.take_characters(sum(map(len, request.texts)))
         self.held.append((self.admission.characters - before, self.admission.characters))
         call.phase, call.source_tokens, call.queue_s = "decode", len(request.texts), 0.5
         if name in self.gates:
@@ -320,7 +320,7 @@ class TestWhatStays:
         request = TranslationRequest(texts=(GERMAN,), target_language="de")
 
         with two.translator.admission.admit_part(two.call.caller) as reservation:
-            result = await two.router.follow(request, two.call, Door(reservation))
+            result = await two.router.follow(request, two.call, reservation)
 
         assert (texts_of(result), two.translator.seen) == ([GERMAN], [])
 
@@ -442,14 +442,13 @@ class TestPivot:
 class TestStreams:
     """Their texts go the same ways, each with a reservation of its own."""
 
-    async def test_their_texts_go_through_the_door_that_they_are_given(self, pivot: Setup):
+    async def test_their_texts_go_with_the_reservation_that_they_are_given(self, pivot: Setup):
         request = TranslationRequest(texts=(FRENCH,), target_language="de")
         plain = replace(request, model="en_de")
 
         with pivot.translator.admission.admit_part(pivot.call.caller) as reservation:
-            door = Door(reservation)
-            assert texts_of(await pivot.router.follow(request, pivot.call, door)) == [f"en_de(fr_en({FRENCH}))"]
-            assert texts_of(await pivot.router.follow(plain, pivot.call, door)) == [f"en_de({FRENCH})"]
+            assert texts_of(await pivot.router.follow(request, pivot.call, reservation)) == [f"en_de(fr_en({FRENCH}))"]
+            assert texts_of(await pivot.router.follow(plain, pivot.call, reservation)) == [f"en_de({FRENCH})"]
 
     def test_settings_that_no_text_can_be_translated_with_are_refused(self, pivot):
         def check(**wanted: Any) -> None:

@@ -13,8 +13,8 @@ from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.wire import Forced, HeadWeights, JobResult
 from service.errors import FailedPrecondition, InternalError, InvalidInput, NotFound, Overloaded, TooLong
+from service.models.catalogue import CallScheduler
 from service.records import AttentionHeads, Link, Priority, ScorePair, ScoreRequest, ScoreResult, Span
-from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
 from service.translate import scoring
 from service.translate.scoring import require_scorer, score
@@ -35,7 +35,7 @@ class Setup:
         self.metrics = Metrics()
         self.usage_meter = UsageMeter(self.metrics)
         catalogue = registry_of(self.model).catalogue
-        self.translator = Translator(catalogue, Admission(LIMITS), self.usage_meter, LIMITS, executor)
+        self.translator = Translator(CallScheduler(catalogue, LIMITS), self.usage_meter, LIMITS, executor)
         now = time.monotonic()
         self.call = Call(method="m", caller=SHOP, started=now, deadline=now + 600.0)
 

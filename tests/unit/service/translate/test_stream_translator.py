@@ -43,7 +43,7 @@ class Setup:
     def stream(self, *, timeout_s: float = 60.0, priority: Priority | None = None) -> tuple[Call, StreamTranslator]:
         now = time.monotonic()
         call = Call(method="m", started=now, deadline=now + timeout_s, phase="stream")
-        texts = StreamTranslator(self.router, self.scheduler.lines, call, self.scheduler.admission.admit_stream())
+        texts = StreamTranslator(self.router, call, self.scheduler.admission.admit_stream())
         texts.use(TranslationRequest(priority=priority))
         return call, texts
 

@@ -14,8 +14,8 @@ import pytest
 from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable, Wait
+from service.models.catalogue import CallScheduler
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
-from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
 from service.translate import translator as translator_module
 from service.translate.translator import WAIT_HOLDS_S, Translator
@@ -36,10 +36,9 @@ class Setup:
         self.model = ManualModel()
         self.pool = self.model.pool
         self.metrics = Metrics()
-        self.admission = Admission(limits)
-        self.translator = Translator(
-            registry_of(self.model).catalogue, self.admission, UsageMeter(self.metrics), limits, executor
-        )
+        scheduler = CallScheduler(registry_of(self.model).catalogue, limits)
+        self.admission = scheduler.admission
+        self.translator = Translator(scheduler, UsageMeter(self.metrics), limits, executor)
         self.call = new_call()
 
     def start(self, *texts: str, priority: Priority | None = None) -> "asyncio.Task[TranslationResult]":
@@ -47,8 +46,8 @@ class Setup:
         return asyncio.create_task(self.translate(request))
 
     async def translate(self, request: TranslationRequest) -> TranslationResult:
-        with self.translator.admit(request, self.call) as door:
-            return await self.translator.translate(request, self.call, door)
+        with self.translator.admit(request, self.call) as reservation:
+            return await self.translator.translate(request, self.call, reservation)
 
 
 def new_call(deadline: float | None = None, models: frozenset[str] | None = None) -> Call:
@@ -70,7 +69,7 @@ async def setup(executor: ThreadPoolExecutor) -> Setup:
 class TestModelAndSearch:
     def translator(self, executor: ThreadPoolExecutor) -> Translator:
         catalogue = registry_of(*(ManualModel(info=model_info(name)) for name in ("first", "second"))).catalogue
-        return Translator(catalogue, Admission(LIMITS), UsageMeter(Metrics()), LIMITS, executor)
+        return Translator(CallScheduler(catalogue, LIMITS), UsageMeter(Metrics()), LIMITS, executor)
 
     def test_model_that_the_caller_may_not_use_does_not_exist_for_it(self, executor):
         call = new_call(models=frozenset({"second"}))
