@@ -181,7 +181,7 @@ class RemoteScheduler(CallScheduler):
         async with self._switching:
             for offered in models:
                 if offered.number not in self._models:
-                    self._models[offered.number] = RemoteModel(self._peer, self, offered, self._limits)
+                    self._models[offered.number] = RemoteModel(self._peer, offered, self._limits)
                 await self._models[offered.number].follow(is_loaded=offered.is_loaded)
             found = {offered.number: self._models[offered.number] for offered in models}
             self.catalogue.replace(found.values())
@@ -214,13 +214,12 @@ class RemoteScheduler(CallScheduler):
 class RemoteModel:
     """A model that works in the scheduler process; the `ServedModel` of a frontend in another process."""
 
-    def __init__(self, peer: Peer, scheduler: RemoteScheduler, offered: OfferedModel, limits: LimitsConfig) -> None:
+    def __init__(self, peer: Peer, offered: OfferedModel, limits: LimitsConfig) -> None:
         """Load nothing yet."""
         self.info = offered.info
         self.default_params = search_params(offered.info, NO_OPTIONS)
         self.in_use = UseCount(self._tell_if_unused)
         self._peer = peer
-        self._scheduler = scheduler
         self._offered = offered
         self._limits = limits
         self._codec: TextCodec | None = None

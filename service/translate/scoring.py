@@ -84,7 +84,7 @@ async def _score_admitted(
         if good:
             params, shows_heads = model.default_params, request.return_heads
             jobs = [Job(one.source_ids, params, scored_ids=one.target_ids, shows_heads=shows_heads) for one in good]
-            results = await model.run(Work(jobs), call, reservation)
+            results = await model.run(Work(jobs, characters=num_characters), call, reservation)
         call.phase, started = "detokenize", time.monotonic()
         outcomes = iter(results)
         settled = [next(outcomes) if isinstance(one, _Encoded) else one for one in encoded]

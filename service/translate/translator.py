@@ -63,8 +63,7 @@ class _Runs:
         self.beam_size = 0  # of the first search
         self._scheduler = scheduler
         self._model = model
-        self._num_characters = sum(map(len, request.texts))
-        self._options = request.options
+        self._request = request
         self._call = call
         self._reservation = reservation
         self._is_first = True
@@ -74,12 +73,13 @@ class _Runs:
     async def __call__(self, jobs: Sequence[Job]) -> list[Settled]:
         """Return what became of the jobs."""
         self.text_work_ends()
+        options = self._request.options
         work = Work(
             jobs,
-            allow_smaller_beam=bool(self._options.allow_smaller_beam),
-            may_use_cache=self._options.use_cache is not False,
+            allow_smaller_beam=bool(options.allow_smaller_beam),
+            may_use_cache=options.use_cache is not False,
             is_continuation=not self._is_first,
-            characters=self._num_characters if self._is_first else 0,
+            characters=sum(map(len, self._request.texts)) if self._is_first else 0,
         )
         if self._is_first:
             self._is_first, self._call.source_tokens = False, sum([len(job.source_ids) for job in jobs])
