@@ -19,7 +19,7 @@ from service.engine.wire import FailureKind, Job, JobResult, Outcome, Runtime
 from service.errors import InternalError
 from service.models.catalogue import Settled
 from service.models.check import load_tokenizer
-from service.models.info import TextCodec, describe, for_languages, index_of
+from service.models.info import TextCodec, describe, index_of
 from service.models.options import search_params
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.text.glossary import Glossary
@@ -120,9 +120,7 @@ class LocalTranslator:
         """
         params = search_params(self.info, options or TranslateOptions(), self._codec)
         request = replace(request or TranslationRequest(), options=options or TranslateOptions())
-        info = for_languages(self.info, request.source_language, request.target_language)
-        codec = self._codec.between(info.source_language, info.target_language) if info.languages else self._codec
-        settings = settings_of(request, info, codec, params, Searches(self._run), Glossary(request.terms))
+        settings = settings_of(request, self.info, self._codec, params, Searches(self._run), Glossary(request.terms))
         return self._in_order(enumerate(texts), settings)
 
     def _in_order(self, texts: Iterator[tuple[int, str]], settings: Settings) -> Iterator[Translation]:

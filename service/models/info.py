@@ -316,6 +316,16 @@ class TextCodec:
         )
 
 
+def for_request(
+    info: ModelInfo, codec: TextCodec, source_language: str, target_language: str
+) -> tuple[ModelInfo, TextCodec]:
+    """Return a model and its codec for these languages; those of a model of one pair are the same for all."""
+    if not info.languages:
+        return info, codec
+    info = for_languages(info, source_language, target_language)
+    return info, codec.between(info.source_language, info.target_language)
+
+
 def _echo(value: str) -> str:
     """Return a caller's value, short and harmless in a message."""
     return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")

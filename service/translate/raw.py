@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import InternalError, TooLong
-from service.models.info import TextCodec, untranslated
+from service.models.info import TextCodec, for_request, untranslated
 from service.records import (
     Link,
     ModelInfo,
@@ -58,7 +58,8 @@ def settings_of(
     searches: Searches,
     glossary: Glossary | None = None,
 ) -> Settings:
-    """Return how a model is to translate the texts of a request, with these terms."""
+    """Return how a model, with its codec, is to translate the texts of a request, with these terms."""
+    info, codec = for_request(info, codec, request.source_language, request.target_language)
     return Settings(
         codec=codec,
         params=params,

@@ -14,7 +14,7 @@ from service.call import Call
 from service.engine.wire import Job, JobResult
 from service.errors import DragomanError, FailedPrecondition, InvalidInput, TooLong
 from service.models.catalogue import Settled, Work
-from service.models.info import TextCodec
+from service.models.info import TextCodec, for_request
 from service.records import (
     MAX_SHOWN_TOKENS,
     AttentionHeads,
@@ -29,7 +29,7 @@ from service.records import (
 )
 from service.scheduler.admission import Reservation
 from service.text.alignment import links, matrix, word_attention
-from service.translate.translator import INLINE_CHARACTERS, Translator, for_request
+from service.translate.translator import INLINE_CHARACTERS, Translator
 
 _Result = TypeVar("_Result")
 
@@ -75,7 +75,7 @@ async def _score_admitted(
         if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
             model.refuse_early(call, reservation)
         call.phase, started = "tokenize", time.monotonic()
-        info, codec = for_request(model, request.source_language, request.target_language)
+        info, codec = for_request(model.info, model.codec, request.source_language, request.target_language)
         encoded = await _run(lambda: _encode_all(request, info, codec), translator, num_characters)
         call.tokenize_s = time.monotonic() - started
         good = [one for one in encoded if isinstance(one, _Encoded)]

@@ -19,11 +19,9 @@ from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
 from service.models.catalogue import CallScheduler, ServedModel, Settled, Work
-from service.models.info import TextCodec, for_languages
 from service.models.options import search_params
 from service.records import (
     NO_OPTIONS,
-    ModelInfo,
     ScoreRequest,
     Term,
     TextFormat,
@@ -190,8 +188,7 @@ class Translator:
                     model.refuse_early(call, reservation)
             runs, here = _Runs(self._scheduler, model, request, call, reservation), asyncio.get_running_loop()
             searches = Searches((lambda jobs: in_loop(runs(jobs), here)) if is_long else runs, in_turns=is_long)
-            info, codec = for_request(model, request.source_language, request.target_language)
-            settings = settings_of(request, info, codec, params, searches, self._glossary(request))
+            settings = settings_of(request, model.info, model.codec, params, searches, self._glossary(request))
             work = _translate_texts(request, settings, call)
             translations = await (in_loop(work, self._long_texts) if is_long else work)
             runs.text_work_ends()
@@ -266,14 +263,6 @@ class Translator:
         )
         call.use_model(model.info.name)
         return model
-
-
-def for_request(model: ServedModel, source_language: str, target_language: str) -> tuple[ModelInfo, TextCodec]:
-    """Return model and codec for these languages; those of a model of one pair are the same for all."""
-    if not model.info.languages:
-        return model.info, model.codec
-    info = for_languages(model.info, source_language, target_language)
-    return info, model.codec.between(info.source_language, info.target_language)
 
 
 async def _translate_texts(request: TranslationRequest, settings: Settings, call: Call) -> list[Translation]:
