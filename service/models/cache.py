@@ -2,8 +2,8 @@
 
     unloaded -> (a call; room is made) -> loaded -> (idle for long, or the least recently used where room is needed)
 
-A model that a call uses stays.  Memory is that of the whole server: the proportional set size of its processes, which
-counts pages that they share once.  Knows nothing of what a model does, nor where models come from.
+A model that a call uses stays loaded.  The limit is for the whole server: the sum of the proportional set sizes of its
+processes, which counts shared pages once.  This module does not know what a model does, nor where models come from.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class ModelCache:
         metrics.watch("memory_bytes", lambda: self._used_bytes)
 
     def wake(self) -> None:
-        """Have whoever waits for room look again."""
+        """Have all that wait for room look again."""
         self._news.set()
 
     async def load(self, model: "LoadedModel") -> None:
@@ -100,7 +100,7 @@ class ModelCache:
         get_logger().info("model_started", model=model.info.name, version=model.info.version, load_s=self._load_s)
 
     async def load_for(self, model: "LoadedModel", call: Call, reservation: Reservation) -> None:
-        """Return when a model is loaded that a call needs, once for all that wait; raises as `ServedModel.load`."""
+        """Return when the model is loaded; calls that wait for it share one load.  Raises as `ServedModel.load`."""
         call.phase = "load"
         now = time.monotonic()
         failed_at, error = self._failures.get(model, (0.0, None))
@@ -121,7 +121,7 @@ class ModelCache:
             raise copy.copy(error)
 
     async def watch(self) -> None:
-        """Keep to the limit and share out engines, once a second; runs until cancelled."""
+        """Keep to the limit and share out engines once a second, until cancelled."""
         while self.max_bytes is not None:
             await asyncio.sleep(LOOK_PERIOD_S)
             try:
@@ -130,7 +130,7 @@ class ModelCache:
                 get_logger().error("memory_look_failed", **describe_error(error))
 
     async def look(self, now: float) -> None:
-        """Unload what is idle for long or has grown too large, and give engines to models whose jobs wait."""
+        """Unload models that were idle for long or do not fit any more; start engines for models whose jobs wait."""
         async with self._room:
             for model in self._idle():
                 is_old = self._idle_s is not None and now - model.in_use.used_at >= self._idle_s
@@ -142,7 +142,7 @@ class ModelCache:
             await self._share_engines(model, now)
 
     async def forget(self, model: "LoadedModel") -> None:
-        """End what is under way for a model that ends."""
+        """Cancel what is under way for a model that ends."""
         tasks = [tasks[model] for tasks in (self._loading, self._growing) if model in tasks]
         for task in tasks:
             task.cancel()
@@ -157,7 +157,7 @@ class ModelCache:
         return self._loading[model]
 
     async def _load_for_all(self, model: "LoadedModel") -> DragomanError | None:
-        """Load a model and return None, or what the calls that wait are told."""
+        """Load a model; return None, or the error for the calls that wait."""
         failure: DragomanError
         try:
             await self.load(model)

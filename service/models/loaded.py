@@ -2,9 +2,8 @@
 
     UNLOADED -> LOADING -> SERVING -> DRAINING        and from each, whatever goes wrong, -> DRAINING
 
-Where memory is limited it goes back to UNLOADED, and its tokenizer and engines with it, and may be loaded again.
-
-It knows one bundle; not which others there are, nor why it is started or stopped.  What it does for a call:
+Where memory is limited, a model goes back to UNLOADED, without tokenizer and engines, and may be loaded again.  A model
+knows its own bundle; it knows no other model, nor why it is started or stopped.  For a call it does this:
 
     answered before? -> room for the tokens -> in time? -> a job for each text -> results
 """
@@ -50,7 +49,7 @@ class ModelState(StrEnum):
 
 
 class LoadedModel:
-    """Owns the engines of one bundle; the `ServedModel` that calls meet in the scheduler process."""
+    """The engines and the tokenizer of one bundle; the `ServedModel` that calls use in the scheduler process."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class LoadedModel:
         self.default_params = search_params(info, TranslateOptions())
         self.pool = pool
         self.in_use = UseCount(model_cache.wake if model_cache and model_cache.max_bytes is not None else None)
-        self.offers = UseCount()  # frontends whose calls may find it
+        self.offers = UseCount()  # by frontends whose calls may find it
         self.state = ModelState.UNLOADED
         self._config = config
         self._wait_of = wait_of
@@ -132,7 +131,7 @@ class LoadedModel:
             self._enter(ModelState.SERVING)
 
     async def unload(self) -> None:
-        """End its engines and drop its tokenizer; no call uses it now, and `start` may follow."""
+        """End the engines and drop the tokenizer of a model that no call uses; `start` may follow."""
         self._codec = None
         self._enter(ModelState.UNLOADED)
         async with self._changing:
@@ -188,7 +187,7 @@ class LoadedModel:
     async def _run_cached(
         self, cache: TranslationCache, work: Work, call: Call, reservation: Reservation
     ) -> list[Settled]:
-        """Return what is in the cache, and of the rest, each sentence once, what the engines make of it."""
+        """Return what the cache has, and what the engines make of the rest, each sentence once."""
         # What is never kept has its place as its key.
         keys = [cache.key(self.number, call.caller, job) or place for place, job in enumerate(work.jobs)]
         settled: dict[Key | int, Settled] = {}
@@ -218,7 +217,7 @@ class LoadedModel:
         return results
 
     async def drain(self, within_s: float) -> bool:
-        """Wait until no call uses it any more; False when that took too long.  No call may find it from now on."""
+        """Return whether all calls that use the model have ended in time; from now on no call may find it."""
         self.state = ModelState.DRAINING
         try:
             async with asyncio.timeout(within_s):
@@ -229,7 +228,7 @@ class LoadedModel:
         return True
 
     async def close(self) -> None:
-        """End its engines, in whatever state it is; calls that still use it fail with Unavailable."""
+        """End the engines in any state; calls that still use the model fail with Unavailable."""
         self.state = ModelState.DRAINING
         if self._cache is not None:
             self._cache.forget(self.number)

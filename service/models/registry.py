@@ -1,6 +1,6 @@
-"""What a server translates with: the versions of models that serve, come and go, and those that were refused.
+"""The versions of models that a server has: those that serve, load or leave, and those that were refused.
 
-Calls find the models that serve in the registry's catalogue.  Why a version comes or goes is the reloader's matter.
+Calls find the models that serve in the registry's catalogue.  The reloader decides which versions come and go.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ class Registry:
             await self._offer(self.models)
 
     def wait_of(self, call: Call) -> Wait | None:
-        """Return what the next text of this call's caller would wait, at the model where that is least.
+        """Return how long the next text of this call's caller would wait, at the model with the shortest wait.
 
         None for work of a lower class than the caller may ask for: its next text may be of a higher one.  None also
         where a model is not loaded: nothing waits there.

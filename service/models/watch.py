@@ -1,12 +1,12 @@
-"""Keeps what is served the same as what lies in the bundle source.
+"""Serves the models that the bundle source has, and follows its changes.
 
-The highest valid version of each name serves.  A new version is checked, started and tested, and then takes the place
-of the old one.  A bad version is refused and remembered, and changes nothing else.  The start fails if a required model
-is refused; a required model whose directory has gone serves on.
+The server loads the highest valid version of each name.  A new version is checked, started and tested before it takes
+the place of the old one.  A bad version is refused and remembered, and changes nothing else.  The start fails if a
+required model is refused.  A required model whose directory has gone still serves.
 
-The reloader looks at the source again on request, and periodically if it watches.  It acts on a change that it sees
-once two looks in a row have found the same, since somebody may still be copying.  (A bundle that is copied more slowly
-is refused for its checksums, and tried again when it has changed once more.)
+The reloader looks at the source on request, and periodically if it watches.  It acts on a change after two looks in a
+row have found the same files, because somebody may still be copying them.  (A bundle that is copied more slowly is
+refused for its checksums, and tried again after its next change.)
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 class Reloader:
-    """Makes one change to a registry at a time; only for the event loop's thread."""
+    """Changes a registry, one change at a time; only for the event loop's thread."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Says yes or no to a request before it costs anything, and counts what was let in.
+"""Decides whether a request may come in, before it costs anything, and counts what is inside.
 
-Pure and synchronous; knows neither gRPC nor engines.  Counts are exact: a reservation gives back once, when released,
-whatever it took.  Where room is short, a caller who holds less than an equal share of it still gets in.
+Pure and synchronous; knows neither gRPC nor engines.  The counts are exact: a reservation gives back what it took when
+it is released, once.  Where room is short, a caller that holds less than an equal share of it still gets in.
 """
 
 from collections import Counter
@@ -54,8 +54,8 @@ class Admission:
         Args:
             limits: how much may be inside.
             on_empty: called whenever the last reservation comes back.
-            on_leave: called whenever a reservation comes back that was not refused anything.  (A refused one holds too
-                little to matter to others, and a waiting text would wake itself by being refused.)
+            on_leave: called whenever a reservation comes back that was not refused anything.  (A refused reservation
+                holds too little to matter to others, and a waiting text would wake itself with each refusal.)
         """
         self.limits = limits
         self._on_empty = on_empty

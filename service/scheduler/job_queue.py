@@ -1,8 +1,8 @@
 """The jobs that wait for one model's engines: their order, how long they will wait, which engine takes which.
 
-Holds the fair queue and the cost model and hands jobs out: to the least loaded engine that has room, counted as its
-scheduler counts, in rows and in source tokens.  Pure and synchronous: it is told the time and how loaded the engines
-are, and knows neither processes nor futures, so that a simulation can drive it.
+The job queue holds the fair queue and the cost model, and hands each job to the least loaded engine that has room.
+Room is counted as the engine's scheduler counts it: in rows and in source tokens.  Pure and synchronous: the queue is
+told the time and the loads of the engines.  It knows neither processes nor futures, so a simulation can drive it.
 """
 
 from collections.abc import Iterator, Sequence

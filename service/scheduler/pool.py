@@ -1,8 +1,8 @@
-"""Takes jobs in, gives them to the engine processes, and returns a future for each.
+"""Takes jobs in, gives them to the engine processes, and returns a future for each job.
 
-Lives in an event loop.  Jobs wait here, in the job queue's order, where a cancelled or late one costs
-nothing; an engine holds what it can run now and a few more, so that it never waits for this process.  They also wait
-for an engine that is replaced at once; when all replacements have to pause first, jobs are refused and not kept.
+The pool lives in an event loop.  Jobs wait here in the order of the job queue, where a cancelled or late job costs
+nothing.  An engine holds the jobs that it can run now and a few more, so that it never waits for this process.  Jobs
+also wait for an engine that is replaced at once.  When all replacements have to pause first, jobs are refused.
 
     EngineHandle    one engine: its process, the jobs that it holds, and how their futures end
     EnginePool      the jobs that wait, and all engines of a model
@@ -386,7 +386,7 @@ class EnginePool:
         return pending.future
 
     async def close(self) -> None:
-        """Refuse new jobs, fail those without a result, end the engines; who wants results waits for them before."""
+        """Refuse new jobs, fail those without a result, and end the engines; who wants results awaits them before."""
         self._is_closing = True
         error = Unavailable("the server stopped before the sentence was translated")
         self._fail_queue(error)
@@ -395,14 +395,14 @@ class EnginePool:
         await self.stop()
 
     async def stop(self) -> None:
-        """End the engines, for which nobody waits; `start` may follow."""
+        """End the engines, which have no work; `start` may follow."""
         try:
             await asyncio.gather(*(engine.stop() for engine in self._engines))
         finally:  # also when the server stops in the meantime
             self._packed.remove()
 
     def _schedule(self) -> None:
-        """Hand out jobs after everything that happens now, so that the texts of a request cross in one frame."""
+        """Hand out jobs at the end of this turn of the loop, so that the texts of a request cross in one frame."""
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._hand_out)
@@ -427,7 +427,7 @@ class EnginePool:
             engines[number].start_jobs(batch)
 
     def _loads(self) -> list[EngineLoad]:
-        """Loads of the engines that are up; where none is, of one that has nothing to do."""
+        """Return the loads of the engines that are up; if none is up, that of an idle one."""
         engines = [engine for engine in self._engines if engine.is_up] or self._engines[:1]
         return [engine.load for engine in engines]
 
@@ -445,7 +445,7 @@ class EnginePool:
         return Unavailable(f"no engine process is running; the next start is at most {next_s:g} s away")
 
     def _settle(self, pending: Pending, future: "asyncio.Future[JobResult]") -> None:
-        """Tidy up after a future that has a result, or that nobody waits for any more."""
+        """Tidy up after a job that has a result, or whose caller is gone."""
         if pending.timer is not None:
             pending.timer.cancel()
         if pending.engine is None:

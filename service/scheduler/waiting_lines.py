@@ -1,15 +1,15 @@
-"""Lines of texts that wait until admission has room, each served in order, without polling.
+"""Lines of texts that wait until admission has room: first come, first served in each line, and nobody polls.
 
-A line is for what meets the same limits, such as one caller's texts for one model in one class: a refusal in one line
-says nothing about another.  This module knows neither what is waited for nor how much room there is, so one waiter
-after the other tries.  What leaves admission makes an offer to one line, each time another.  Who is refused passes the
-offer on to the next line; who gets in passes it to the next in its own line, as there may be more room, and then the
-first refusal ends it.  A departure so costs one refusal where as much gets in as left, however many lines there are;
-and no departure is lost, as who got in will leave.
+The texts of a line meet the same limits, such as one caller's texts for one model in one class.  A refusal in one line
+says nothing about another line.  This module knows neither the texts nor the room, so the waiters try, one after the
+other.  Each departure from admission makes one offer; the lines get the first offer in round-robin order.  A waiter
+that is refused passes the offer on to the next line.  A waiter that gets in passes it on within its own line, because
+there may be more room, and then the first refusal ends the offer.  So a departure costs one refusal where as much gets
+in as has left, however many lines there are.  No departure is lost: whoever got in will leave.
 
-Two lines, A with a1 and a2, B with b1 and b2; the caller of line A is at its own limit, and one text has left.  The
-offer goes to a1, who is refused and passes it on.  b1 gets in and passes it to b2, who is refused: the offer has been
-of use, and ends.  The next departure's offer goes to line A first again.
+Example: line A has the waiters a1 and a2, line B has b1 and b2.  The caller of line A is at its own limit, and one text
+has left.  The offer goes to a1, which is refused and passes it on.  b1 gets in and passes the offer to b2, which is
+refused.  The offer was of use, so it ends.  The offer of the next departure goes to line A first.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ Line = Hashable  # the name of a line
 
 @dataclass(slots=True)
 class Offer:
-    """The chance to try again that a departure gives: it goes round until it has been of use."""
+    """The chance to try again that a departure gives; it goes from line to line until somebody got in with it."""
 
-    lines_left: int  # that it may still be made to
+    lines_left: int  # that have not had it
     was_of_use: bool = False  # somebody got in: the next refusal ends it
 
 
@@ -40,11 +40,11 @@ class WaitingLines:
         self._lines: OrderedDict[Line, OrderedDict[Waiter, None]] = OrderedDict()
 
     def has_line(self, line: Line) -> bool:
-        """Whether somebody waits there already, so that who comes now has to queue."""
+        """Whether somebody waits there already, so that a new text has to queue."""
         return line in self._lines
 
     def queue(self, line: Line) -> "Waiter":
-        """Return a waiter at the end of the line; it leaves the line in any case (it is a context manager)."""
+        """Return a waiter at the end of the line: a context manager that leaves the line at its end."""
         waiter = Waiter(self, line)
         waiter.join()
         return waiter
@@ -71,7 +71,7 @@ class WaitingLines:
         return next(iter(self._lines.get(line, ())), None) is waiter
 
     def remove(self, waiter: "Waiter", line: Line, offer: Offer | None) -> None:
-        """Take a waiter out of its line; the next one gets its offer, and tries also where there was none."""
+        """Take a waiter out of its line; the next one gets its offer, and tries even without one."""
         was_first, waiters = self.is_first(waiter, line), self._lines[line]
         del waiters[waiter]
         if not waiters:
@@ -100,10 +100,10 @@ class Waiter:
             self._lines.add(self, self._line)
 
     async def turn(self, within_s: float | None = None) -> None:
-        """Return when it is worth trying: first in line, and called.  Asking again says that the try was refused.
+        """Return when the waiter is first in line and was called.  A second call says that the try was refused.
 
         Args:
-            within_s: the first in line need not wait any longer, as what is short comes back without a departure.
+            within_s: the first in line waits no longer than this: some room comes back without a departure.
         """
         if self._offer is not None and not self._call.is_set():  # refused, and nothing has left meanwhile
             offer, self._offer = self._offer, None
@@ -117,7 +117,7 @@ class Waiter:
         self._call.clear()
 
     def call(self, offer: Offer) -> None:
-        """Let it try, and once more if it is trying."""
+        """Let the waiter try; one that tries now may try once more."""
         if self._offer is None:
             self._offer = offer
         else:  # it is worth as much as both
@@ -126,7 +126,7 @@ class Waiter:
         self._call.set()
 
     def enter(self) -> None:
-        """Leave the line for admission: there may be room for others, too."""
+        """Leave the line because admission has let the text in; there may be room for others, too."""
         offer = self._offer or Offer(0)
         offer.was_of_use = not self._call.is_set()  # a departure while it tried is still to be of use
         self._leave(offer)

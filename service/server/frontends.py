@@ -1,8 +1,8 @@
-"""The frontends of a server as its scheduler process has them: one in this process, or several in their own.
+"""The frontends of a server, seen from its scheduler process: one in this process, or several in their own processes.
 
-Several share the ports.  One that dies costs its own connections: what its calls held is given back, and another takes
-its place, which has waited for that with everything loaded: to load it takes two seconds of a CPU, and longer beside
-the load that is there.  The log, metrics and settings call these processes edges.
+Several frontends share the ports.  When one dies, its connections are lost and what its calls held is given back.  A
+spare process takes its place.  The spare has everything loaded, because loading takes two seconds of a CPU, and longer
+under load.  The log, metrics and settings call these processes edges.
 """
 
 import asyncio
@@ -172,7 +172,7 @@ class Frontends:
 
 
 class FrontendProcess(SchedulerService):
-    """A frontend in a process of its own, and each that replaces it; serves what that frontend asks."""
+    """A frontend in a process of its own, and each process that replaces it; answers what the frontend asks."""
 
     def __init__(self, frontends: Frontends, number: int) -> None:
         """Start nothing yet; this is one of several frontends."""

@@ -6,8 +6,8 @@
             finish within the grace period; end the engines; send what is still to be sent; end the process with its
             connections open
 
-A part of the start that fails ends what was started before it, and the server with a line that says why.  A signal
-during the start goes straight to the end of the stop.
+When a step of the start fails, everything that was started ends, and one line says why.  A signal during the start
+leads straight to the last step of the stop.
 """
 
 import asyncio

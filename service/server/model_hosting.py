@@ -1,6 +1,6 @@
-"""The models of a server: where they come from, and with how many engines, threads and budgets each one runs.
+"""The models of a server: where they come from, and how many engines and threads and which budgets each model gets.
 
-This module imports little: an engine takes about a second to load its model, and the libraries of the scheduler
+This module imports little: the first engines start as soon as it is loaded, and the other libraries of the scheduler
 process load in the meantime.
 """
 
