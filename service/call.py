@@ -1,7 +1,7 @@
-"""One call: who makes it, until when it has time, how far it is and what it has used.
+"""The record of one call: who makes it, its deadline, how far it is and what it has used.
 
-How it is found out who calls (API key, a trusted proxy's word, the peer's address) is a frontend's matter.  A call is
-no frozen record: the parts that it passes count in it.
+The frontend finds out who calls: by API key, a trusted proxy or the peer's address.  The record is not frozen: the
+parts of the server that a call passes count in it.
 """
 
 from collections import Counter

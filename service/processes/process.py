@@ -91,7 +91,7 @@ async def _spawn(name: str, command_line: Callable[[int], list[str]]) -> "ChildP
 
 
 class Spare:
-    """A process that is made before one is lost: it has loaded what it can, and waits for its first record."""
+    """A process that is made in advance: it has loaded what it can, and waits for its first record."""
 
     def __init__(self, name: str, command_line: Callable[[int], list[str]]) -> None:
         """Make none yet; name and command line are those of the program."""
@@ -100,7 +100,7 @@ class Spare:
         self._making: asyncio.Task[None] | None = None
 
     def make(self) -> None:
-        """Begin to make one, unless there is one; what cannot be made now is made when it is needed."""
+        """Begin to make a process, unless there is one; one that cannot be made now is made when it is needed."""
         if self._making is None and (self.process is None or self.process.has_ended):
             self._making = asyncio.create_task(self._make())
 
@@ -175,7 +175,7 @@ class ChildProcess:
         return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
     def mark_unhealthy(self, fault: str) -> None:
-        """Kill a process that is not good any more; `fault` continues a sentence that begins with "it"."""
+        """Kill a process that cannot be used any more; `fault` continues a sentence that begins with "it"."""
         self.is_unhealthy, self._fault = True, fault
         self._kill()
 

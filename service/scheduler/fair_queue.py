@@ -1,9 +1,9 @@
-"""Who goes next: work that waits, in an order that is fair between callers.
+"""The work that waits, in an order that is fair between callers.
 
-Interactive work goes before batch work; batch work that has waited long enough has a share beside the interactive.
-Within a class, deficit round robin on cost: each caller has a line, first come first served, and each turn of a line is
-worth the same cost times the caller's weight.  A line that was away goes before those that are always there, as in
-fq_codel (RFC 8290), so that who asks seldom does not wait for who asks always.
+Interactive work goes before batch work.  Batch work that has waited long enough gets a share beside interactive work.
+Within a class the order is deficit round robin on cost: each caller has a line, first come first served, and each turn
+of a line is worth the same cost times the caller's weight.  A line that was empty goes before lines that are always
+there, as in fq_codel (RFC 8290), so that callers that ask seldom do not wait for callers that always ask.
 
 Pure and synchronous; is told the time; knows neither engines nor seconds of work.
 """

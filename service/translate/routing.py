@@ -1,9 +1,9 @@
-"""Which models a request's texts go to, where it is not plainly one: languages detected, or a third one in between.
+"""Sends the texts of a request to models, where one model is not enough: detects languages, translates through a third.
 
     request -> routes by source language -> groups of texts -> one hop, or two through a pivot -> one result
 
-A hop is what one model is asked for; how it is translated is up to whoever asks.  A text that is in the target language
-already, or in no language that a model translates from, goes nowhere and comes back as it is.
+A hop is the request for one model, which the translator serves.  A text that is in the target language already, or in
+no language that a model translates from, comes back as it is.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
 
 
 class Router:
-    """Takes requests to translators' models, each text by its own route."""
+    """Sends each text of a request along its own route."""
 
     def __init__(self, translator: Translator, executor: Executor) -> None:
         """Load nothing yet.

@@ -1,12 +1,12 @@
-"""The texts of one stream, from taken in until their answer is sent.
+"""The texts of one stream, from their arrival until their answers are sent.
 
-    StreamBuffer      places, ids, and what has finished
-    StreamTranslator  each text on its way to a model
+    StreamBuffer      places and ids of texts, and the finished answers
+    StreamTranslator  the way of each text to a model
 
-A text keeps its place until its answer was sent, and while no place is free nothing more is taken in: a slow reader
-costs its own stream places, and the engines nothing.  A text that admission refuses waits in line, unless it would be
-too late anyway; one whose engine is lost, or has too little memory, is tried once more.  Knows neither messages nor how
-the answers are sent.
+A text keeps its place until its answer is sent.  While no place is free the stream takes in nothing more, so a slow
+reader costs places of its own stream and nothing else.  A text that admission refuses waits in line (`CallScheduler`),
+unless it would be too late.  A text whose engine is lost, or has too little memory, is tried once more.  This module
+knows neither messages nor how answers are sent.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ class StreamBuffer:
     """One stream: texts go in on one side, answers come out on the other, in the order in which they finish."""
 
     def __init__(self, translate: TranslateText, *, max_texts: int) -> None:
-        """A stream without texts.
+        """Begin without texts.
 
         Args:
-            translate: gives the result of one text; an exception of it ends the stream.
-            max_texts: taken in and not sent.
+            translate: returns the result of one text; an exception ends the stream.
+            max_texts: texts without a sent answer that the stream may hold.
         """
         self._translate = translate
         self._max_texts = max_texts
@@ -65,7 +65,7 @@ class StreamBuffer:
         return len(self._running) + len(self._finished) + self._sending_texts
 
     async def take_in(self, texts: Sequence[tuple[int, str]]) -> None:
-        """Start these texts, each when it has a place; return when there is a place for yet another one.
+        """Start each text when it has a place; return when there is a place for another text.
 
         Raises:
             InvalidInput: an id is that of a text without an answer.
@@ -77,13 +77,13 @@ class StreamBuffer:
         await self._room()
 
     def end_input(self, ending: BaseException | None = None) -> None:
-        """Nothing more comes in; when all is answered, `answers` raises `ending`, or returns nothing without it."""
+        """Take in nothing more; once all is answered, `answers` raises `ending`, or returns nothing without one."""
         if not self._has_ended:
             self._has_ended, self._ending = True, ending
             self._for_sender.set()
 
     def fail(self, error: BaseException) -> None:
-        """Drop everything; `answers` raises the first error that was given."""
+        """Drop all texts; `answers` raises the first error that `fail` was given."""
         if self._failure is None:
             self._failure = error
             self.cancel()
@@ -98,9 +98,9 @@ class StreamBuffer:
         self._tell_if_idle()
 
     async def answers(self) -> list[Answer]:
-        """What has finished, as soon as there is something; empty at the end.
+        """Return the answers that have finished, as soon as there are some; nothing at the end of the stream.
 
-        All of one model, and not too long together for one message.  The next call says that these were sent.
+        They are of one model, and short enough for one message.  The next call says that these answers were sent.
 
         Raises:
             DragomanError: how the stream ends.

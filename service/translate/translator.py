@@ -1,9 +1,9 @@
-"""The use case, whatever the protocol: texts in, translations out, by the model that serves their languages.
+"""Translates texts for every protocol, with the model that serves their languages.
 
     admission -> model and search -> the work on each text, whose searches run together -> usage
 
-Each text succeeds or fails for itself.  Knows no protocol, not where the engines run, and nothing of what is done to a
-text (`texts.py`).
+Each text succeeds or fails for itself.  The translator knows no protocol, not where the engines run, and not what is
+done to a text (`texts.py`).
 """
 
 import asyncio
@@ -40,15 +40,15 @@ from service.translate.usage import UsageMeter
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
-# So long the thread of long texts keeps the interpreter from the event loop at a time, which a call waits for several
-# times; Python's own 5 ms are longer than a call's work.
+# The longest time that the thread of long texts keeps the interpreter from the event loop.  A call waits for it several
+# times; Python's own 5 ms are longer than the work for a call.
 _SWITCH_S = 0.0005
-WAIT_HOLDS_S = 0.01  # for so long, a refused caller's next calls are refused unread
-MOST_WAITS = 4_096  # callers that can be told so; they come from outside
+WAIT_HOLDS_S = 0.01  # after a refusal, the next calls of the caller are refused unread for this time
+MOST_WAITS = 4_096  # callers whose refusals are remembered; they come from outside
 
 
 class _Runs:
-    """What a model is asked for the texts of one request, run after run; notes in the call where the time goes."""
+    """The runs of a model for the texts of one request; notes in the call where the time goes."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class _Runs:
         call.phase = "tokenize"
 
     async def __call__(self, jobs: Sequence[Job]) -> list[Settled]:
-        """Return what became of the jobs."""
+        """Return the outcome of each job."""
         self.text_work_ends()
         options = self._request.options
         work = Work(

@@ -1,8 +1,8 @@
-"""Accounts for what was translated: the metrics of each model, and what each caller has used, for quotas and bills.
+"""Counts what was translated: in the metrics of each model, and as the usage of each caller, for quotas and bills.
 
-Usage is counted at once, and logged as one line for each period and caller; never with texts.  A metric names only
-callers that the operator has named (`Caller.source` is "key"): addresses, and names that a proxy gives, would be labels
-without end.
+Usage is counted at once and logged as one line for each period and caller, never with texts.  Metrics name only callers
+that the operator has named (`Caller.source` is "key"), because addresses and names from a proxy would be labels without
+end.
 """
 
 from collections.abc import Mapping
