@@ -63,8 +63,7 @@ class Admission:
         self._refusal: Callable[[], Unavailable] | None = None
         self._held: dict[Identity, _Held] = {}  # by callers that hold a reservation of a request or a part
         self._streams: Counter[Identity] = Counter()  # of callers that have streams: an idle stream takes no share
-        self.requests = 0  # that are inside, streams among them
-        self.streams = 0
+        self._requests = 0  # that are inside
         self.characters = 0  # that the reservations hold
         self.tokens = 0  # source tokens that the reservations hold
 
@@ -80,6 +79,16 @@ class Admission:
     def is_open(self) -> bool:
         """Whether it is not closed to all."""
         return self._refusal is None
+
+    @property
+    def streams(self) -> int:
+        """Number of streams that are inside."""
+        return self._streams.total()
+
+    @property
+    def requests(self) -> int:
+        """Number of requests that are inside, streams among them."""
+        return self._requests + self.streams
 
     def admit(
         self,
@@ -124,7 +133,7 @@ class Admission:
         return self._lack_of_room(caller)
 
     def _lack_of_room(self, caller: Caller) -> Overloaded | None:
-        limits, requests = self.limits, self.requests - self.streams
+        limits, requests = self.limits, self._requests
         has_room = requests < limits.max_concurrent_requests and self.tokens < limits.max_queued_tokens
         if has_room and caller.max_queued_tokens is None:
             return None
@@ -164,9 +173,9 @@ class Admission:
         """
         if self._refusal is not None:
             raise self._refusal()
-        limit = self.limits.max_streams
-        if self.is_full(self.streams, 1, self._streams[caller.identity], limit, caller, of_streams=True):
-            raise self.overloaded(f"{self.streams} streams are open, at most {limit} may be", "streams")
+        limit, streams = self.limits.max_streams, self.streams
+        if self.is_full(streams, 1, self._streams[caller.identity], limit, caller, of_streams=True):
+            raise self.overloaded(f"{streams} streams are open, at most {limit} may be", "streams")
         return Reservation(self, caller, "stream")
 
     def admit_part(self, caller: Caller, on_room: Callable[[], None] | None = None) -> "Reservation":
@@ -181,21 +190,18 @@ class Admission:
         """Count a reservation in, for that reservation; return what its caller holds."""
         if kind == "stream":
             self._streams[caller.identity] += 1
-            self.requests += 1
-            self.streams += 1
             return _Held()
         held = self._held.get(caller.identity)
         if held is None:
             held = self._held[caller.identity] = _Held()
         held.requests += kind == "request"
         held.parts += kind == "part"
-        self.requests += kind == "request"
+        self._requests += kind == "request"
         return held
 
     def leave(self, caller: Caller, kind: Kind, held: _Held, *, was_refused: bool) -> None:
         """Count a reservation out, for that reservation."""
         if kind == "stream":
-            self.streams -= 1
             self._streams[caller.identity] -= 1
             if not self._streams[caller.identity]:
                 del self._streams[caller.identity]
@@ -204,10 +210,10 @@ class Admission:
             held.parts -= kind == "part"
             if held.requests == held.parts == 0:
                 del self._held[caller.identity]
-        self.requests -= kind != "part"
+        self._requests -= kind == "request"
         if not was_refused:
             self._on_leave()
-        if self.requests == 0:
+        if not self._requests and not self._streams:
             self._on_empty()
 
     def is_full(self, used: int, count: int, own: int, limit: int, caller: Caller, *, of_streams: bool = False) -> bool:
