@@ -225,13 +225,13 @@ class StepStats:
     max_source_tokens: int = 0  # budget of running sentences' source tokens; 0 means the configured budget
 
 
-class Cancel(NamedTuple):
+class CancelJob(NamedTuple):
     """End a job at the next step; its outcome still comes."""
 
     job_id: int
 
 
-Command = Job | Cancel  # a job is queued
+Command = Job | CancelJob  # a job is queued
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from model.bundle import Bundle, BundleError
 from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
 from service.engine.wire import (
     FRAME_HEADER_BYTES,
-    Cancel,
+    CancelJob,
     Command,
     EngineSpec,
     FailureKind,
@@ -195,7 +195,7 @@ def _serve(
                     engine.submit(command)
                     has_worked = True
                     interactive |= set() if is_batch else {job_id}
-                case Cancel(job_id):
+                case CancelJob(job_id):
                     engine.cancel(job_id)
         outcomes: tuple[Outcome, ...] = ()
         if not engine.is_idle:

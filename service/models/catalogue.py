@@ -1,4 +1,4 @@
-"""What calls see of the scheduler process: the models that they can ask for, which one a call means, and the way in."""
+"""What calls use of the scheduler process: the models to ask for, which one a call means, and the way in."""
 
 import asyncio
 import time
@@ -61,7 +61,7 @@ class UseCount:
 
 
 class ServedModel(Protocol):
-    """A model as a call meets it: where text and tokens end, and the scheduler process's work begins."""
+    """A model as calls use it; from here on there are no texts, only token ids."""
 
     info: ModelInfo
     default_params: SearchParams
@@ -101,14 +101,14 @@ class ServedModel(Protocol):
 
 
 class Catalogue:
-    """What serves now; the first model is the default."""
+    """The models that serve now; the first one is the default."""
 
     def __init__(self) -> None:
         self.models: tuple[ServedModel, ...] = ()
         self._found: dict[tuple[str | None, str, str, frozenset[str] | None], ServedModel] = {}
 
     def replace(self, models: Iterable[ServedModel]) -> None:
-        """Have later calls find these."""
+        """Have later calls find these models."""
         self.models = tuple(models)
         self._found.clear()
 

@@ -1,4 +1,4 @@
-"""Checks of a bundle before it may serve, as far as they are possible without running its graphs.
+"""Checks a bundle before it may serve, without running its graphs.
 
 Files that could crash their parser, such as the tokenizer, are opened in an engine process first (`check_in_engine`).
 ONNX Runtime itself refuses a graph that reads a file outside its own directory, and `BundleChecker` refuses every file

@@ -1,7 +1,7 @@
-"""A model as a request meets it: its description, which one is meant, and its texts in token ids.
+"""Describes models, finds the one that a request means, and turns texts into token ids and back.
 
-Knows bundles, tokenizers and records, but no running engine and no server, so that both a server and `service.local`
-say the same.
+This module knows bundles, tokenizers and records, but no running engine and no server, so a server and `service.local`
+give the same answers.
 """
 
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ def _offer(info: ModelInfo) -> str:
 
 
 def pair_distance(info: ModelInfo, source_language: str, target_language: str) -> int | None:
-    """Return how far a model's languages are from those asked for, 0 for the same; None: it does not fit."""
+    """Return the distance of a model's languages to those of a request, 0 for the same; None: it does not fit."""
     if info.languages:
         found = _find_pair(info, source_language, target_language)
         return None if found is None else found[0]
@@ -132,7 +132,7 @@ def pair_distance(info: ModelInfo, source_language: str, target_language: str) -
 
 
 def for_languages(info: ModelInfo, source_language: str, target_language: str) -> ModelInfo:
-    """Return a model of several languages as one of these, which it has; any other as it is."""
+    """Return a model of several languages as a model of these two; a model of one pair as it is."""
     found = _find_pair(info, source_language, target_language) if info.languages else None
     if found is None:
         return info
@@ -140,7 +140,7 @@ def for_languages(info: ModelInfo, source_language: str, target_language: str) -
 
 
 def _find_pair(info: ModelInfo, source_language: str, target_language: str) -> tuple[int, str, str] | None:
-    """Return the closest two languages of a model of several, and how far they are; what is not asked is as usual."""
+    """Return the closest languages of a model of several, and their distance; its usual one where none is asked."""
     source = target = (0, "")
     if source_language:
         source = min(_near(source_language, info, is_source=True), default=(0, ""))

@@ -1,4 +1,4 @@
-"""The options of a request as the parameters of a search: what is absent has the model's default, the rest is checked.
+"""Turns the options of a request into the parameters of a search: checks them, and adds the model's defaults.
 
 The range of each option stands at its field of `TranslateOptions`.
 """

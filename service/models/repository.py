@@ -1,9 +1,9 @@
 """Where bundles are found: a directory of NAME/VERSION/, the package's own models, or one single bundle.
 
-A source lists candidates in the order in which they are tried.  It reads their manifests only to notice changes, and
-judges nothing.  It skips names that begin with a dot, where writers keep unfinished files, and lost+found, which every
-ext4 volume has.  Any other directory that cannot be read, or link that cannot be followed, becomes a candidate that the
-check refuses: it stops no other model, and what it has served before goes on.
+A source lists candidates in the order in which the server tries them.  It reads their manifests to notice changes, and
+checks nothing.  It skips lost+found, which every ext4 volume has, and names that begin with a dot, where writers keep
+unfinished files.  Any other directory that cannot be read, or link that cannot be followed, becomes a candidate that
+the check refuses.  It stops no other model, and a version of it that serves goes on.
 """
 
 import hashlib

@@ -1,12 +1,12 @@
 """Named methods that two processes call in each other, in four frames over a socket.
 
-    Request  call a method; its result or its error comes back in a Reply
-    Cancel   nobody waits for that reply any more: end what is under way for it
-    Event    call a method from which nothing comes back
+    Request  calls a method; its result or its error comes back in a Reply
+    Cancel   ends the work for a request whose reply nobody awaits any more
+    Event    calls a method that returns nothing
 
 A method is named by itself: `await peer.call(ServerStatus.card_of, "en-de")` runs `card_of` of the object that the
-other process serves as its `ServerStatus`.  Frames arrive in the order in which they were sent.  Engines, which are
-called nothing, send and receive records in the same frames (`FrameChannel`).
+other process serves as its `ServerStatus`.  Frames arrive in the order in which they were sent.  Engines have no
+methods; they send and receive records in frames of the same kind (`FrameChannel`).
 """
 
 import asyncio
@@ -140,7 +140,7 @@ class Reply(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Nobody waits for the reply to this request any more."""
+    """End the work for this request: nobody awaits its reply any more."""
 
     number: int
 

@@ -1,7 +1,7 @@
-"""How much work a sentence is and how long the engines take for it, learnt from what they report.
+"""Estimates the work for a sentence and the time that engines need for it, and learns from what engines report.
 
-The unit of work is the row-step: one hypothesis in one decoder step.  Estimates are 0 until enough was measured,
-because requests are refused by them and a guess must refuse nobody.  Pure and synchronous.
+The unit of work is the row-step: one hypothesis in one decoder step.  Estimates are 0 until enough was measured:
+requests are refused by them, and a guess must refuse nobody.  Pure and synchronous.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _STEEPEST = 1.0  # growth: a row costs at most as much as all that does not depe
 
 @dataclass(slots=True)
 class Average:
-    """A moving average and how far from it values lie."""
+    """A moving average, and the mean distance of the values from it."""
 
     mean: float = 0.0
     deviation: float = 0.0  # absolute, mean
@@ -67,8 +67,8 @@ class _Means:
 class StepTime:
     """How long a decoder step takes with how many rows: scale x (1 + growth x rows).
 
-    The growth is a property of model and machine and is learnt over half a minute of work; the scale follows what else
-    the machine does.
+    The growth depends on model and machine and is learnt over half a minute of work.  The scale follows the other load
+    of the machine.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class StepTime:
 
 
 class CostModel:
-    """What the engines of one model need for a sentence."""
+    """The work and the time that a sentence takes in the engines of one model."""
 
     def __init__(self) -> None:
         self._ratio = Average()  # decoder steps per source token
@@ -123,12 +123,12 @@ class CostModel:
         self.step_time = StepTime()
 
     def cost(self, source_tokens: int, params: SearchParams) -> float:
-        """Row-steps of a sentence."""
+        """Return the row-steps of a sentence."""
         ratio = self._ratio.mean if self._ratio.num_values else 1.0
         return ENCODER_ROW_STEPS * source_tokens + params.num_rows * _steps(source_tokens, params, ratio)
 
     def own_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
-        """Seconds that most such sentences take once they run in an engine with so many rows."""
+        """Return the seconds that most such sentences take once they run in an engine with so many rows."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
         step_s = self.step_time.at(rows) or self.step_s.mean
@@ -136,7 +136,7 @@ class CostModel:
         return (_steps(source_tokens, params, ratio) + _JOINING_STEPS) * step_s
 
     def least_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
-        """Seconds below which such a sentence hardly gets through."""
+        """Return the seconds that hardly any such sentence undercuts."""
         if self._ratio.num_values < _ENOUGH:
             return 0.0
         low_step_s = max(0.0, self.step_s.mean - _RARELY * self.step_s.deviation)
@@ -145,7 +145,7 @@ class CostModel:
         return _steps(source_tokens, params, ratio) * step_s
 
     def seconds(self, row_steps: float, num_engines: int) -> float:
-        """Seconds that so many engines take for so much work."""
+        """Return the seconds that so many engines take for so much work."""
         if self.rate is None or self._ratio.num_values < _ENOUGH:
             return 0.0
         return max(0.0, row_steps) / (self.rate * max(1, num_engines))
@@ -172,5 +172,5 @@ class CostModel:
 
 
 def _steps(source_tokens: int, params: SearchParams, ratio: float) -> float:
-    """Decoder steps of a sentence that makes so many steps per source token."""
+    """Return the decoder steps of a sentence with so many steps per source token."""
     return min(float(params.max_target_tokens), ratio * source_tokens)

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from service.call import Call
 from service.engine.wire import (
-    Cancel,
+    CancelJob,
     Command,
     EngineSpec,
     FailureKind,
@@ -156,7 +156,7 @@ class EngineHandle:
     def cancel(self, job: Job) -> None:
         """Have the engine drop a job, if it has not answered yet; it counts until it has."""
         if job.id in self.jobs:
-            self._send([Cancel(job.id)])
+            self._send([CancelJob(job.id)])
 
     def fail_all(self, error: DragomanError) -> None:
         """Fail all jobs that the engine holds."""

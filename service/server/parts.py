@@ -48,7 +48,7 @@ class Parts:
         self._metrics = metrics = models.metrics
         self.usage_meter = UsageMeter(metrics)
         self.readiness = Readiness(self._can_work, config.lifecycle.unready_exit_s)
-        status = Status(self)
+        status = OwnStatus(self)
         own, scheduler = None, CallScheduler(models.registry.catalogue, config.limits)
         if num_frontends(config.listen) == 1:
             own = Frontend(config, scheduler, metrics, self.usage_meter, models.executor, status)
@@ -162,7 +162,7 @@ class Readiness:
         return now - since <= self._unready_exit_s
 
 
-class Status(ServerStatus):
+class OwnStatus(ServerStatus):
     """The status of the server, which its scheduler process knows; keeps the files that any frontend has translated."""
 
     def __init__(self, parts: Parts) -> None:

@@ -1,9 +1,9 @@
-"""What a server's processes are to the system: their number, signals, process 1, what garbage collection leaves alone.
+"""The processes of a server and the operating system: their number, signals, process 1, garbage collection.
 
-SIGTERM and SIGINT stop the server, SIGUSR1 logs where the scheduler process, or that of a frontend, stands.  As process
-1 of a container it passes signals on to the server, a child, and takes up processes that nobody else waits for: whoever
-loses its parent in the container, such as what a health check has started, becomes a child of process 1, and stays in
-the table of processes until that asks how it ended.
+SIGTERM and SIGINT stop the server.  SIGUSR1 logs where the tasks of the scheduler process, or of a frontend, wait.  As
+process 1 of a container, this process passes signals on to the server, which is its child, and waits for processes
+without a parent.  Such a process, for example one that a health check has started, becomes a child of process 1, and
+stays in the process table until process 1 has asked how it ended.
 """
 
 import asyncio

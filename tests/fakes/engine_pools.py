@@ -13,7 +13,7 @@ from model.config import EOS_ID
 from service.call import ANYBODY, Call, Caller
 from service.engine.loop import EngineLoop
 from service.engine.wire import (
-    Cancel,
+    CancelJob,
     Command,
     EngineSpec,
     FinishReason,
@@ -183,7 +183,7 @@ class HandSteppedEngine:
                     self.started_ids.append(command.id)
                     self._without_answer.add(command.id)
                     self._loop.submit(command)
-                case Cancel(job_id):
+                case CancelJob(job_id):
                     self._loop.cancel(job_id)
 
     def step(self) -> StepStats:
