@@ -69,7 +69,6 @@ PARTS = (  # beginnings of files below the repository or site-packages, and what
     ("service/api/grpc/calls", "what every call goes through"),
     ("service/api/calls", "what every call goes through"),
     ("service/api/auth", "who calls"),
-    ("service/api/api_keys", "who calls"),
     ("service/api/grpc/status", "status and trailers"),
     ("service/api/grpc", "messages"),
     ("google/", "messages"),

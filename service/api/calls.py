@@ -11,7 +11,7 @@ Knows no protocol: a frontend says where a call comes from and what came with it
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeAlias
 
@@ -163,11 +163,6 @@ class CallLifecycle:
                 observer(call)
             except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
                 get_logger().error("observer_failed", **describe_error(error))
-
-
-def oldest(calls: Iterable[Call], most: int) -> list[Call]:
-    """Return so many calls, the oldest first."""
-    return sorted(calls, key=lambda call: call.started)[:most]
 
 
 def _request_id(metadata: Metadata) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from model.files import kind_of, write_whole
-from service.api.api_keys import KeyEntry, digest_of, generate_key, parse_keys
+from service.api.auth import KeyEntry, digest_of, generate_key, parse_keys
 from service.cli.options import examples, ranged, text_in
 from service.cli.output import reported
 from service.ranges import QUEUED_TOKENS, WEIGHT

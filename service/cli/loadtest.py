@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from service.api.grpc.codec import encode_request
+from service.api.grpc.requests import encode_request
 from service.cli.lines import from_bytes
 from service.cli.options import (
     READY_WITHIN_S,

@@ -28,15 +28,8 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.api.grpc.codec import (
-    check_encodable,
-    decode_detected,
-    decode_models,
-    decode_result,
-    encode_request,
-    encode_settings,
-)
-from service.api.grpc.score_codec import decode_scores, encode_score_request
+from service.api.grpc.replies import decode_detected, decode_models, decode_result, decode_scores
+from service.api.grpc.requests import check_encodable, encode_request, encode_score_request, encode_settings
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig, call_metadata, open_aio_channel, proxy_on_the_way
 from service.client.failures import closed_is_unavailable, connection_failure, domain_error, wait_until_ready
 from service.client.stream import StreamCall, TaskReader, ThreadReader

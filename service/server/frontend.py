@@ -14,22 +14,14 @@ from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle, oldest
-from service.api.grpc import (
-    dragoman,
-    google,
-    health,
-    kserve,
-    reflection,
-)
-from service.api.grpc.calls import CallHandlers
-from service.api.grpc.dragoman import StreamServicer, TranslationServicer
+from service.api.calls import CallLifecycle
+from service.api.grpc import dragoman, google, health, kserve, reflection
+from service.api.grpc.calls import CallHandlers, handlers_of
+from service.api.grpc.dragoman import TranslationServicer
 from service.api.grpc.google import GoogleServicer
 from service.api.grpc.health import Health
 from service.api.grpc.kserve import OpenInferenceServicer
-from service.api.grpc.server import add_grpc_port, grpc_options
-from service.api.grpc.tls import server_tls
-from service.api.http.app import create_app
+from service.api.grpc.server import add_grpc_port, grpc_options, server_tls
 from service.api.http.calls import HttpCalls
 from service.api.http.console.routes import Console
 from service.api.http.deepl import DeepL
@@ -52,12 +44,7 @@ from service.translate.routing import Router
 from service.translate.translator import Translator
 from service.translate.usage import UsageMeter
 
-_SERVICES = (
-    dragoman.SERVICE_NAME,
-    google.SERVICE_NAME,
-    kserve.SERVICE_NAME,
-    health.SERVICE_NAME,
-)
+_SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), health.SERVICE_NAME)
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
 
@@ -113,7 +100,7 @@ class Frontend:
             slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
         )
         self._health = Health((*_SERVICES, *(reflection.SERVICE_NAMES if config.listen.reflection else ())))
-        self._streams = StreamServicer(self._router, scheduler, metrics)
+        self._servicer = TranslationServicer(self._router, scheduler, metrics)
         self._calls = self._grpc_calls()
         self._grpc = grpc.aio.server(
             handlers=[self._calls],
@@ -128,17 +115,18 @@ class Frontend:
             max_file_seconds=config.limits.max_document_seconds,
         )
         self._http = HttpServer(
-            create_app(self._http_routes(status), cors_origins=config.listen.cors_origins),
+            self._http_routes(status),
             max_connections=config.listen.max_http_connections,
+            cors_origins=config.listen.cors_origins,
         )
         self._refuse(STARTING.refusal)
 
     def _grpc_calls(self) -> CallHandlers:
         limits = self._config.limits
         methods = {
-            **dragoman.handlers(TranslationServicer(self._router), self._streams),
-            **google.handlers(GoogleServicer(self._router)),
-            **kserve.handlers(OpenInferenceServicer(self._router)),
+            **handlers_of(dragoman.SERVICE, self._servicer),
+            **handlers_of(google.SERVICE, GoogleServicer(self._router)),
+            **handlers_of(kserve.SERVICE, OpenInferenceServicer(self._router)),
             **health.handlers(self._health),
             **(reflection.handlers(_SERVICES) if self._config.listen.reflection else {}),
         }
@@ -202,7 +190,7 @@ class Frontend:
         if state.is_draining:
             await self._health.drain()
             if state.refusal is not None:
-                self._streams.drain()
+                self._servicer.drain()
         await self._health.set_serving(state.is_serving)
 
     def _refuse(self, refusal: Unavailable | None) -> None:
@@ -214,7 +202,8 @@ class Frontend:
 
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """Return the oldest calls in progress, and how many there are."""
-        return oldest(self._lifecycle.calls, most), len(self._lifecycle.calls)
+        calls = sorted(self._lifecycle.calls, key=lambda call: call.started)
+        return calls[:most], len(calls)
 
     async def all_left(self) -> None:
         """Once every new call is refused: return when every call that was let in has been answered."""

@@ -21,8 +21,8 @@ import uvloop
 
 from model.bundle import Bundle
 from service.addresses import ListenError
-from service.api.http.document_jobs import JobStatus
 from service.api.http.fields import File
+from service.api.http.files import JobStatus
 from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig, ServerConfig

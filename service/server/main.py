@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from model.files import kind_of, writing
 from service.addresses import Address, ListenError
-from service.api.grpc.server import add_grpc_port
 from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
 from service.server.model_hosting import ModelParts
@@ -124,9 +123,7 @@ class Server:
             metrics = Address(listen.metrics_host, listen.metrics_port)
             ports["metrics_port"] = await parts.metrics_server.start(metrics)
         if listen.admin_port is not None:
-            admin = Address(listen.admin_host, listen.admin_port)
-            ports["admin_port"] = add_grpc_port(parts.admin_server, admin, parts.tls, "admin")
-            await parts.admin_server.start()
+            ports["admin_port"] = await parts.start_admin(Address(listen.admin_host, listen.admin_port))
         return ports
 
     async def _open(self, parts: "Parts", ports: dict[str, int]) -> None:

@@ -8,19 +8,17 @@ from typing import Literal
 import grpc.aio
 
 from protos.admin_pb2 import GetStatusResponse
+from service.addresses import Address
 from service.api.auth import authenticator
 from service.api.calls import CallLifecycle
 from service.api.grpc import admin, reflection
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
-from service.api.grpc.calls import CallHandlers
-from service.api.grpc.server import grpc_options
-from service.api.grpc.tls import server_tls, warn_of_open_ports
-from service.api.http.app import SharedPage, create_app
-from service.api.http.document_jobs import DocumentJobs, JobStatus
+from service.api.grpc.calls import CallHandlers, handlers_of
+from service.api.grpc.server import add_grpc_port, grpc_options, server_tls, warn_of_open_ports
 from service.api.http.fields import File
-from service.api.http.files import TranslatedFiles
+from service.api.http.files import DocumentJobs, JobStatus, TranslatedFiles
 from service.api.http.server import HttpServer
-from service.api.http.server_status import ServerStatus, metrics_pages
+from service.api.http.server_status import ServerStatus, SharedPage, metrics_pages
 from service.call import Identity
 from service.config import ServerConfig
 from service.models.catalogue import CallScheduler
@@ -61,9 +59,9 @@ class Parts:
         metrics.watch("edges_missing", lambda: self.frontends.missing)
         metrics.watch("ready", lambda: self.readiness.is_ready)
         self.admin_server = self._admin_server()
-        self.tls = server_tls(config.security)  # for the admin port; None: no encryption
+        self._tls = server_tls(config.security)  # for the admin port; None: no encryption
         self.metrics_server = HttpServer(
-            create_app(metrics_pages(status)), max_connections=config.listen.max_http_connections
+            metrics_pages(status), max_connections=config.listen.max_http_connections
         )  # where metrics have a port of their own
         warn_of_open_ports(config)
 
@@ -77,12 +75,18 @@ class Parts:
     def _admin_server(self) -> grpc.aio.Server:
         config = self.config
         servicer = AdminServicer(self._read_status, self._set_log_level, self.models.reloader)
-        methods = admin.handlers(servicer)
+        methods = handlers_of(admin.SERVICE, servicer)
         if config.listen.reflection:
-            methods |= reflection.handlers((admin.SERVICE_NAME,), files=reflection.ADMIN_FILES)
+            methods |= reflection.handlers((admin.SERVICE.full_name,), files=reflection.ADMIN_FILES)
         lifecycle = CallLifecycle(self._metrics, authenticator=authenticator(config.security))
         calls = CallHandlers(methods, lifecycle, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS)
         return grpc.aio.server(handlers=[calls], options=grpc_options(config), maximum_concurrent_rpcs=MAX_ADMIN_CALLS)
+
+    async def start_admin(self, address: Address) -> int:
+        """Take calls of operators, and return the port; raises ListenError."""
+        port = add_grpc_port(self.admin_server, address, self._tls, "admin")
+        await self.admin_server.start()
+        return port
 
     async def _read_status(self, max_requests: int) -> GetStatusResponse:
         most = max_requests or DEFAULT_MAX_REQUESTS

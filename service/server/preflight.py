@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from model.files import require_writable
 from service.api.auth import authenticator
-from service.api.grpc.tls import server_tls
+from service.api.grpc.server import server_tls
 from service.config import ServerConfig
 from service.models.check import BundleChecker, check_until_good
 from service.models.repository import bundle_source

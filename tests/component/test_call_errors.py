@@ -119,6 +119,11 @@ class TestErrors:
 
         assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "texts[0] is not valid UTF-8")
 
+    async def test_malformed_request_ends_a_stream(self, harness):
+        error = await failure(harness.many(b"bad").read())
+
+        assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "texts[0] is not valid UTF-8")
+
     async def test_long_message_is_cut_before_it_breaks_the_trailers(self, harness):
         harness.behaviour = raising(NotFound("x" * 100_000))
 

@@ -9,8 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from service.api.api_keys import digest_of, generate_key
-from service.api.auth import authenticator
+from service.api.auth import authenticator, digest_of, generate_key
 from service.api.calls import REFUSALS_LOGGED
 from service.call import Call, Caller
 from service.config import SecurityConfig

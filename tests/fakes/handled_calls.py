@@ -63,7 +63,8 @@ class Harness:
         return await self.behaviour(request, call)
 
     async def _many(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
-        async for item in self.stream(await anext(requests), call):
+        request = await anext(requests)
+        async for item in self.stream(request, call):
             yield item
 
     def one(self, request: bytes = b"hi", **options: Any) -> Any:

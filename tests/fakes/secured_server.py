@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from service.api.api_keys import generate_key
+from service.api.auth import generate_key
 from service.cli.keys import NewKey, append_entry, entry_of
 from tests.fakes.calls import Calls
 from tests.fakes.server_process import ServerProcess, StartServer

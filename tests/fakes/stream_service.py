@@ -13,9 +13,8 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.api.calls import CallLifecycle
-from service.api.grpc import dragoman
-from service.api.grpc.calls import CallHandlers
-from service.api.grpc.dragoman import TRANSLATE_STREAM, StreamServicer, TranslationServicer
+from service.api.grpc.calls import CallHandlers, handlers_of
+from service.api.grpc.dragoman import SERVICE, TRANSLATE_STREAM, TranslationServicer
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
@@ -116,9 +115,9 @@ class Harness:
         self.scheduler, self.router = router_to(self.model, self.metrics, limits)
         self.admission = self.scheduler.admission
         self.ended: list[Call] = []
-        self.servicer = StreamServicer(self.router, self.scheduler, self.metrics)
+        self.servicer = TranslationServicer(self.router, self.scheduler, self.metrics)
         handlers = CallHandlers(
-            dragoman.handlers(TranslationServicer(self.router), self.servicer),
+            handlers_of(SERVICE, self.servicer),
             CallLifecycle(self.metrics, observers=[self.ended.append]),
             max_request_seconds=60.0,
             max_watches=limits.max_watches,

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from service.api.api_keys import generate_key
+from service.api.auth import generate_key
 from service.cli.keys import NewKey
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, eventually, failure
 from tests.fakes.secured_server import QUICK, Code, Keys, code_with, events, guarded, keys, retried, with_key

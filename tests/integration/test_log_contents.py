@@ -8,7 +8,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
-from service.api.api_keys import generate_key
+from service.api.auth import generate_key
 from tests.fakes.calls import TRANSLATE, Calls, calling, failure, trailer
 from tests.fakes.secured_server import Keys, events, guarded, keys, with_key
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from service.api.api_keys import generate_key
+from service.api.auth import generate_key
 from service.cli.keys import NewKey, append_entry, entry_of
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import ask, post

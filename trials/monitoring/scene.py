@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.api.api_keys import generate_key
+from service.api.auth import generate_key
 from service.cli.keys import NewKey, append_entry, entry_of
 from tests.fakes.calls import Calls, calling
 from tests.fakes.echo_bundle import ModelRepository

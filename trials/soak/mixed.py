@@ -26,7 +26,7 @@ import psutil
 from model.bundle import default_bundle_dir
 from protos import google_translation_pb2 as google_pb
 from protos import open_inference_pb2 as inference
-from service.api.api_keys import generate_key
+from service.api.auth import generate_key
 from service.api.grpc import google, kserve
 from service.cli.keys import NewKey, append_entry, entry_of
 from tests.fakes.books import Watch, watching

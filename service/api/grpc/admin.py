@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 from protos import admin_pb2 as pb
-from service.api.grpc.calls import Handler, unary
 from service.call import Call
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
 from service.models.loaded import LoadedModel
@@ -17,7 +16,7 @@ from service.models.registry import ModelChange, Refusal, Result
 from service.models.watch import Reloader
 from service.telemetry.logs import describe_error, get_logger
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
+SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"]
 DEFAULT_MAX_REQUESTS = 100
 
 
@@ -71,16 +70,6 @@ class AdminServicer:
             raise InvalidInput(str(error), field="level") from error
         get_logger().warning("log_level_changed", level=request.level, previous=previous)
         return pb.SetLogLevelResponse(previous=previous)
-
-
-def handlers(servicer: AdminServicer) -> dict[str, Handler]:
-    """Return the handlers of all methods, by their full names."""
-    methods = {
-        "GetStatus": unary(servicer.get_status, pb.GetStatusRequest),
-        "ReloadModels": unary(servicer.reload_models, pb.ReloadModelsRequest),
-        "SetLogLevel": unary(servicer.set_log_level, pb.SetLogLevelRequest),
-    }
-    return {f"{SERVICE_NAME}/{name}": handler for name, handler in methods.items()}
 
 
 def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:

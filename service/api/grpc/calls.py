@@ -9,16 +9,18 @@ before its message is received.  gRPC answers UNKNOWN, too, when a deserialiser 
 """
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, NoReturn, Self, TypeAlias, TypeVar, cast
 
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.grpc.status import Metadata, to_wire
@@ -53,8 +55,22 @@ def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage
     return deserialize
 
 
-def unary(behaviour: Any, request: type[Message]) -> Handler:
-    """Return the handler of a method with one request and one response."""
+def handlers_of(service: Any, servicer: object) -> dict[str, Handler]:
+    """Return the handlers of a service's methods, by their full names.
+
+    Args:
+        service: its descriptor.
+        servicer: has a method in snake case for each of them.
+    """
+    found = {}
+    for method in service.methods:
+        behaviour = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
+        handler = stream if method.client_streaming else _unary
+        found[f"{service.full_name}/{method.name}"] = handler(behaviour, GetMessageClass(method.input_type))
+    return found
+
+
+def _unary(behaviour: Any, request: type[Message]) -> Handler:
     return grpc.unary_unary_rpc_method_handler(
         behaviour, request_deserializer=deserializer(request), response_serializer=_serialize
     )
@@ -266,13 +282,13 @@ class CallHandlers(grpc.GenericRpcHandler):
     def _stream(self, behaviour: Any, method: str) -> Any:
         limit_s, is_bounded = self._limit_s(method), method in self._own_limits
 
-        async def answers(requests: object, context: Any) -> AsyncIterator[object]:
+        async def answers(requests: AsyncIterator[object], context: Any) -> AsyncIterator[object]:
             call, metadata = self._begin(method, limit_s, context)
             context.add_done_callback(lambda _: call.on_gone and call.on_gone())
             try:
                 self._lifecycle.admit(method, metadata, call, is_work=False)
                 with nullcontext() if is_bounded else self._open_streams.place(call.caller.identity, context.peer()):
-                    async for response in behaviour(requests, call):
+                    async for response in behaviour(_Requests(requests), call):
                         yield response
                 context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  none may escape
@@ -331,6 +347,22 @@ def _forget_way(*errors: BaseException) -> None:
     """
     for error in errors:
         error.__traceback__ = error.__context__ = None
+
+
+class _Requests:
+    """The messages of a stream, as they come; raises InvalidInput for one that is none of its type."""
+
+    def __init__(self, received: AsyncIterator[object]) -> None:
+        self._received = received
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> object:
+        request = await anext(self._received)
+        if isinstance(request, Malformed):
+            raise InvalidInput(request.message, field=request.field)
+        return request
 
 
 async def _message(context: Any) -> object:

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from protos import translation_pb2 as pb
-from service.api.grpc.calls import Handler, Malformed, stream, unary
-from service.api.grpc.codec import decode_request, encode_answers, encode_detected, encode_model, encode_result
-from service.api.grpc.score_codec import decode_score_request, encode_scores
+from service.api.grpc.replies import encode_answers, encode_detected, encode_model, encode_result, encode_scores
+from service.api.grpc.requests import decode_request, decode_score_request
 from service.api.grpc.status import code_of
 from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
@@ -25,20 +24,26 @@ from service.translate.routing import Router
 from service.translate.scoring import score
 from service.translate.stream import StreamBuffer, StreamTranslator
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
-TRANSLATE = f"{SERVICE_NAME}/Translate"
-SCORE = f"{SERVICE_NAME}/Score"
-TRANSLATE_STREAM = f"{SERVICE_NAME}/TranslateStream"
+SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"]
+TRANSLATE = f"{SERVICE.full_name}/Translate"
+SCORE = f"{SERVICE.full_name}/Score"
+TRANSLATE_STREAM = f"{SERVICE.full_name}/TranslateStream"
 ALWAYS_TEXTS = 64  # in a message, whatever `limits.max_texts` says: this project's clients send so many
 
-Requests = AsyncIterator[pb.TranslateStreamRequest | Malformed]
+Requests = AsyncIterator[pb.TranslateStreamRequest]
 
 
 class TranslationServicer:
-    """Answers Translate, Score, DetectLanguage and ListModels."""
+    """Answers all methods of the service."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, scheduler: CallScheduler, metrics: Metrics) -> None:
+        """Serve no stream yet."""
         self._router = router
+        self._scheduler = scheduler
+        self._metrics = metrics
+        self._sessions: set[_Session] = set()
+        metrics.watch("streams", lambda: len(self._sessions))
+        metrics.watch("stream_texts", lambda: sum(session.stream.num_held for session in self._sessions))
 
     async def translate(self, request: pb.TranslateRequest, call: Call) -> pb.TranslateResponse:
         """Return one translation per text; the contract has the statuses."""
@@ -57,19 +62,6 @@ class TranslationServicer:
         """Return the models that the caller may use; none while the server starts."""
         infos = self._router.infos(call)
         return pb.ListModelsResponse(models=[encode_model(info, languages_of(info)) for info in infos])
-
-
-class StreamServicer:
-    """Answers TranslateStream."""
-
-    def __init__(self, router: Router, scheduler: CallScheduler, metrics: Metrics) -> None:
-        """Serve no stream yet."""
-        self._router = router
-        self._scheduler = scheduler
-        self._metrics = metrics
-        self._sessions: set[_Session] = set()
-        metrics.watch("streams", lambda: len(self._sessions))
-        metrics.watch("stream_texts", lambda: sum(session.stream.num_held for session in self._sessions))
 
     async def translate_stream(self, requests: Requests, call: Call) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the translations as they finish; the contract has the statuses."""
@@ -140,8 +132,6 @@ class _Session:
     async def _take_in_all(self, requests: Requests) -> None:
         is_first = True
         async for request in requests:
-            if isinstance(request, Malformed):
-                raise InvalidInput(request.message, field=request.field)
             if is_first:
                 self._texts.use(decode_request(request.settings))
             elif request.HasField("settings"):
@@ -159,14 +149,3 @@ async def _translate(texts: StreamTranslator, metrics: Metrics, text: str) -> Tr
     if (error := result.translations[0].error) is not None:
         metrics.model(result.model).stream_text_failed(code_of(error).name)
     return result
-
-
-def handlers(servicer: TranslationServicer, streams: StreamServicer) -> dict[str, Handler]:
-    """Return the handlers of the methods, by their full names."""
-    return {
-        TRANSLATE: unary(servicer.translate, pb.TranslateRequest),
-        SCORE: unary(servicer.score, pb.ScoreRequest),
-        f"{SERVICE_NAME}/DetectLanguage": unary(servicer.detect_language, pb.DetectLanguageRequest),
-        f"{SERVICE_NAME}/ListModels": unary(servicer.list_models, pb.ListModelsRequest),
-        TRANSLATE_STREAM: stream(streams.translate_stream, pb.TranslateStreamRequest),
-    }

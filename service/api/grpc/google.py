@@ -4,14 +4,13 @@ Errors leave as exceptions of `errors.py`; `calls.py` gives them a status.
 """
 
 from protos import google_translation_pb2 as pb
-from service.api.grpc.calls import Handler, unary
 from service.call import Call
 from service.errors import InvalidInput
 from service.records import TextFormat, Translation, TranslationRequest
 from service.translate.routing import Router
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
-TRANSLATE = f"{SERVICE_NAME}/TranslateText"
+SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"]
+TRANSLATE = f"{SERVICE.full_name}/TranslateText"
 
 _FORMATS = {"": TextFormat.HTML, "text/html": TextFormat.HTML, "text/plain": TextFormat.PLAIN}
 
@@ -55,17 +54,6 @@ class GoogleServicer:
                 for code in sorted(sources | targets)
             ]
         )
-
-
-def handlers(servicer: GoogleServicer) -> dict[str, Handler]:
-    """Return the handlers of these methods, by their full names."""
-    return {
-        TRANSLATE: unary(servicer.translate_text, pb.TranslateTextRequest),
-        f"{SERVICE_NAME}/DetectLanguage": unary(servicer.detect_language, pb.DetectLanguageRequest),
-        f"{SERVICE_NAME}/GetSupportedLanguages": unary(
-            servicer.get_supported_languages, pb.GetSupportedLanguagesRequest
-        ),
-    }
 
 
 def _decode(message: pb.TranslateTextRequest) -> TranslationRequest:

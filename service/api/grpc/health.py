@@ -13,7 +13,7 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2
 
-from service.api.grpc.calls import Handler, Malformed, stream
+from service.api.grpc.calls import Handler, stream
 from service.errors import InvalidInput, NotFound
 
 MESSAGE_WITHIN_S = 5.0
@@ -88,15 +88,12 @@ class FirstMessages:
         self._waiting: dict[asyncio.Timeout, None] = {}  # in the order in which they began
 
     async def first_of(self, requests: Requests) -> Any:
-        """Return the message, or raise InvalidInput if it is malformed or did not come."""
+        """Return the message, or raise InvalidInput if it did not come."""
         try:
             async with asyncio.timeout(self._within_s) as waiting:
-                request = await self._next(requests, waiting)
+                return await self._next(requests, waiting)
         except (TimeoutError, StopAsyncIteration):
             raise InvalidInput("the call came without a message", field="") from None
-        if isinstance(request, Malformed):
-            raise InvalidInput(request.message, field=request.field)
-        return request
 
     async def _next(self, requests: Requests, waiting: asyncio.Timeout) -> Any:
         self._waiting[waiting] = None

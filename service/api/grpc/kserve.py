@@ -10,15 +10,14 @@ import time
 from collections.abc import Sequence
 
 from protos import open_inference_pb2 as pb
-from service.api.grpc.calls import Handler, unary
 from service.call import Call
 from service.errors import InvalidInput, NotFound
 from service.records import ModelInfo, Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import server_version
 from service.translate.routing import Router
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
-INFER = f"{SERVICE_NAME}/ModelInfer"
+SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+INFER = f"{SERVICE.full_name}/ModelInfer"
 
 _INPUT, _OUTPUT, _BYTES = "text", "translation", "BYTES"
 _MAX_DIMENSIONS = 8  # of a tensor; their product would grow without end
@@ -86,18 +85,6 @@ class OpenInferenceServicer:
             if info.name == name and version in ("", info.version):
                 return info
         return None
-
-
-def handlers(servicer: OpenInferenceServicer) -> dict[str, Handler]:
-    """Return the handlers of these methods, by their full names."""
-    return {
-        f"{SERVICE_NAME}/ServerLive": unary(servicer.server_live, pb.ServerLiveRequest),
-        f"{SERVICE_NAME}/ServerReady": unary(servicer.server_ready, pb.ServerReadyRequest),
-        f"{SERVICE_NAME}/ModelReady": unary(servicer.model_ready, pb.ModelReadyRequest),
-        f"{SERVICE_NAME}/ServerMetadata": unary(servicer.server_metadata, pb.ServerMetadataRequest),
-        f"{SERVICE_NAME}/ModelMetadata": unary(servicer.model_metadata, pb.ModelMetadataRequest),
-        INFER: unary(servicer.model_infer, pb.ModelInferRequest),
-    }
 
 
 def _no_model(name: str, version: str) -> NotFound:

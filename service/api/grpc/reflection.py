@@ -4,7 +4,7 @@ The two versions have the same messages under two package names, and the same by
 v1alpha's servicer, which therefore answers for both, from a pool that holds what this server serves and nothing else.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -14,8 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from protos import admin_pb2, google_translation_pb2, open_inference_pb2, translation_pb2
-from service.api.grpc.calls import Handler, Malformed, stream
-from service.errors import InvalidInput
+from service.api.grpc.calls import Handler, stream
 
 V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICE_NAMES = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")
@@ -28,9 +27,6 @@ DATA_FILES = (
     health_pb2.DESCRIPTOR,
 )
 ADMIN_FILES = (admin_pb2.DESCRIPTOR,)
-
-Request = reflection_pb2.ServerReflectionRequest
-Response = reflection_pb2.ServerReflectionResponse
 
 
 class _Pool:
@@ -62,19 +58,8 @@ def handlers(services: Sequence[str], *, files: Sequence[Any] = DATA_FILES) -> d
         pool.AddSerializedFile(file.serialized_pb)
     pool.AddSerializedFile(_v1_file().SerializeToString())
     servicer: Any = reflection_aio.ReflectionServicer((*services, *SERVICE_NAMES), pool=_Pool(pool))
-
-    async def answer(requests: AsyncIterator[Request | Malformed], context: object) -> AsyncIterator[Response]:
-        async for response in servicer.ServerReflectionInfo(_well_formed(requests), context):
-            yield response
-
-    return {f"{name}/ServerReflectionInfo": stream(answer, Request) for name in SERVICE_NAMES}
-
-
-async def _well_formed(requests: AsyncIterator[Request | Malformed]) -> AsyncIterator[Request]:
-    async for request in requests:
-        if isinstance(request, Malformed):
-            raise InvalidInput(request.message, field=request.field)
-        yield request
+    handler = stream(servicer.ServerReflectionInfo, reflection_pb2.ServerReflectionRequest)
+    return {f"{name}/ServerReflectionInfo": handler for name in SERVICE_NAMES}
 
 
 def _v1_file() -> FileDescriptorProto:

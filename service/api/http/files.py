@@ -1,4 +1,4 @@
-"""Files that callers send: translated as one call, and kept until they are fetched."""
+"""Files that callers send: translated as one call or after its answer, and kept until they are fetched."""
 
 import asyncio
 import secrets
@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import PurePath
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -32,6 +32,9 @@ MAX_FILES = 8  # in work at a time, in each process
 MAX_OWN_FILES = 4  # of one client
 TEXTS_AT_ONCE = 64  # of a file: enough for a full batch, and few enough to say how far it is
 MAX_READ = 2  # that are taken apart or put together at a time
+MAX_OPEN = 256  # jobs that are not over
+MAX_OWN_OPEN = 16  # of one client
+LOST_AFTER_S = 600.0  # a job that nothing is heard of: the process that did it is gone
 _LARGE = 128 << 10  # bytes of a file: 50 ms to read
 _RETRY_S = 5.0
 
@@ -246,3 +249,67 @@ async def _translate(
 
 def _batches(places: Sequence[int], size: int) -> list[Sequence[int]]:
     return [places[begin : begin + size] for begin in range(0, len(places), size)]
+
+
+class JobStatus(NamedTuple):
+    """How far a file is."""
+
+    state: Literal["queued", "translating", "done", "error"] = "queued"
+    seconds_remaining: int | None = None
+    characters: int | None = None  # once it is done
+    message: str = ""  # of an error
+    file: str = ""  # the name that the translated file is kept under
+    warnings: str = ""  # kinds with counts
+    remarks: tuple[str, ...] = ()  # as of `TranslatedFile`
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in {"done", "error"}
+
+
+class _Job(NamedTuple):
+    key: str
+    owner: Identity
+    heard_of: float
+    status: JobStatus = JobStatus()
+
+
+class DocumentJobs:
+    """The jobs of the whole server."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without jobs."""
+        self._clock = clock
+        self._jobs: dict[str, _Job] = {}
+
+    def begin(self, owner: Identity) -> tuple[str, str]:
+        """Return the id and the key of a new job; raises Overloaded if too many are not over."""
+        self._drop_old()
+        waiting = [job.owner for job in self._jobs.values() if not job.status.is_over]
+        if len(waiting) >= MAX_OPEN or waiting.count(owner) >= MAX_OWN_OPEN:
+            message = f"{waiting.count(owner)} documents of this client wait, {len(waiting)} of all clients"
+            raise Overloaded(message, reason="files", retry_after_s=_RETRY_S)
+        name, key = secrets.token_hex(16).upper(), secrets.token_hex(32).upper()
+        self._jobs[name] = _Job(key, owner, self._clock())
+        return name, key
+
+    def note(self, name: str, status: JobStatus) -> None:
+        """Note how far a job is."""
+        job = self._jobs.get(name)
+        if job is not None:
+            self._jobs[name] = job._replace(status=status, heard_of=self._clock())
+
+    def find(self, name: str, key: str) -> JobStatus | None:
+        """Return how far a job is; None: there is none of this name and key, or none any more."""
+        self._drop_old()
+        job = self._jobs.get(name)
+        return job.status if job is not None and secrets.compare_digest(job.key.encode(), key.encode()) else None
+
+    def _drop_old(self) -> None:
+        now = self._clock()
+        for name, job in list(self._jobs.items()):
+            if not job.status.is_over and now - job.heard_of > LOST_AFTER_S:
+                self.note(name, JobStatus("error", message="the work on the document was lost: send it again"))
+            elif job.status.is_over and now - job.heard_of > KEPT_S:
+                del self._jobs[name]

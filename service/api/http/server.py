@@ -1,36 +1,61 @@
 """An HTTP/1.1 server in the event loop of its caller: uvicorn's protocol, with limits on what a peer may cost.
 
-Knows no route.  The main loop, the signal handlers and the logs of `uvicorn.Server` are not used: the process has
-its own.  There is no TLS; put a proxy in front where that is wanted.
+Knows no route; where none has an answer, it is a line of text that quotes nothing of the request.  The main loop, the
+signal handlers and the logs of `uvicorn.Server` are not used: the process has its own.  There is no TLS; put a proxy in
+front where that is wanted.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from service.addresses import Address
+from service.errors import DragomanError
+from service.telemetry.logs import describe_error, get_logger
 
 TIMEOUT_S = 5.0  # for a request, or the next piece of a large one, to arrive, and for an answer to be read
 MAX_HEAD_BYTES = 16 << 10  # request line and headers
+MAX_BODY_BYTES = 64 << 10  # of a request for a page, which needs none
 PIECE_BYTES = 64 << 10  # of a body that have to arrive in this time
 STOP_S = 1.0  # for answers that are being made when the server stops
 
 
 class HttpServer:
-    """Serves one application at one address."""
+    """Serves these routes at one address."""
 
-    def __init__(self, app: ASGIApp, *, max_connections: int, timeout_s: float = TIMEOUT_S) -> None:
-        """With `max_connections` open or after `timeout_s`, a peer that lets the server wait loses its connection."""
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        *,
+        max_connections: int,
+        timeout_s: float = TIMEOUT_S,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        cors_origins: str = "",
+    ) -> None:
+        """Listen nowhere yet.
+
+        With `max_connections` open or after `timeout_s`, a peer that lets the server wait loses its connection.
+
+        Args:
+            max_body_bytes: of a request to a route without a limit of its own.
+            cors_origins: web pages, separated by commas, that may read the answers.
+        """
         # uvicorn would log errors with their messages, which can quote a caller; the application logs them without.
         for name in ("uvicorn.error", "uvicorn.access"):
             logging.getLogger(name).disabled = True
         self._config = Config(
-            app,
+            _application(routes, max_body_bytes, cors_origins),
             interface="asgi3",
             http=H11Protocol,
             ws="none",
@@ -75,6 +100,37 @@ class HttpServer:
             server.close()
         await self._connections.close(STOP_S)
         await asyncio.gather(*(server.wait_closed() for server in self._servers))
+
+
+def _application(routes: Sequence[Route], max_body_bytes: int, cors_origins: str) -> Starlette:
+    """Return an application of these routes whose errors are a line of text that quotes nothing of the request."""
+
+    async def not_found(_: Request, __: Exception) -> Response:
+        return PlainTextResponse(f"try {' '.join(route.path for route in routes)}\n", status_code=404)
+
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code, headers=error.headers)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        path = getattr(request.scope.get("route"), "path", "")
+        if isinstance(error, DragomanError):  # of a call, whose answer had begun: it is in the book
+            return PlainTextResponse("the answer has no end\n", status_code=500)
+        get_logger().error("page_failed", path=path, **describe_error(error))
+        return PlainTextResponse("the log has the error\n", status_code=500)
+
+    handlers = {404: not_found, HTTPException: refused, Exception: failed}
+    app = Starlette(routes=routes, exception_handlers=handlers, max_body_size=max_body_bytes)
+    if origins := [origin.strip() for origin in cors_origins.split(",") if origin.strip()]:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["retry-after", "x-request-id", "x-translation-warnings"],
+        )
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Connections:

@@ -1,15 +1,24 @@
 """What is true of the whole server, whichever process is asked over HTTP, and the pages that say it to machines."""
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from service.api.http.document_jobs import JobStatus
 from service.api.http.fields import File
+from service.api.http.files import JobStatus
 from service.call import Identity
 from service.telemetry.metrics import CONTENT_TYPE
+
+MAX_BLOCKED_S = 0.0005  # the longest that writing a page keeps the event loop from the calls
+# A page that more readers than this have shared is also given to readers who come soon after it was begun.  Without
+# this, a crowd of scrapers keeps the scheduler process writing pages while calls wait.
+CROWD = 4
+SHARED_FOR_S = 0.25
 
 
 class ServerStatus(Protocol):
@@ -80,3 +89,42 @@ def health_pages(server: ServerStatus) -> list[Route]:
         return PlainTextResponse(*(("ready\n", 200) if await server.is_ready() else ("not ready\n", 503)))
 
     return [Route("/healthz", get_healthz), Route("/readyz", get_readyz)]
+
+
+class SharedPage:
+    """A page that is written once for all who ask while it is written, and for a crowd lasts a moment longer."""
+
+    def __init__(
+        self,
+        write: Callable[[], Iterable[bytes]],
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Share what `write` yields after `refresh`, piece by piece; between two pieces other tasks may run."""
+        self._refresh = refresh
+        self._write = write
+        self._clock = clock
+        self._page: asyncio.Task[bytes] | None = None
+        self._began = 0.0
+        self._num_readers = 0
+
+    async def read(self) -> bytes:
+        """Return the page; a reader that gives up does not take it from the others."""
+        page, now = self._page, self._clock()
+        is_for_crowd = self._num_readers > CROWD and now - self._began <= SHARED_FOR_S
+        if page is None or (page.done() and not (is_for_crowd and page.exception() is None)):
+            page = self._page = asyncio.create_task(self._join())
+            self._began, self._num_readers = now, 0
+        self._num_readers += 1
+        return await asyncio.shield(page)
+
+    async def _join(self) -> bytes:
+        if self._refresh is not None:
+            await self._refresh()
+        pieces, began = [], time.monotonic()
+        for piece in self._write():
+            pieces.append(piece)
+            if time.monotonic() - began > MAX_BLOCKED_S:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        return b"".join(pieces)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from service.api.grpc.codec import check_encodable
+from service.api.grpc.requests import check_encodable
 from service.client.channel import Backoff, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.records import TranslateAll, Translation

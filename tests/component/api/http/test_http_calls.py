@@ -12,10 +12,8 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from service.addresses import Address
-from service.api.api_keys import digest_of, generate_key, watch_keys
-from service.api.auth import Authenticator, TrustedProxies
+from service.api.auth import Authenticator, TrustedProxies, digest_of, generate_key, watch_keys
 from service.api.calls import CallLifecycle
-from service.api.http.app import create_app
 from service.api.http.calls import LARGE_FILES, HttpCalls
 from service.api.http.fields import File, checked
 from service.api.http.operations import Dialect, HttpRequest, operation
@@ -65,7 +63,7 @@ class Harness:
             max_file_seconds=limit_s,
         )
         self.calls.refusal = None
-        self.server = HttpServer(create_app(self.calls.routes(self)), max_connections=64, timeout_s=30.0)
+        self.server = HttpServer(self.calls.routes(self), max_connections=64, timeout_s=30.0)
 
     @operation(DIALECT, "/file", "Send a file", takes_files=True)
     async def file(self, asked: HttpRequest, call: Call) -> Response:

@@ -10,7 +10,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from service.addresses import Address
-from service.api.http.app import create_app
 from service.api.http.server import MAX_HEAD_BYTES, HttpServer
 from tests.fakes.logs import log
 
@@ -93,7 +92,7 @@ async def serving(
     pages: Pages, *, max_connections: int = 64, timeout_s: float = LONG_S
 ) -> AsyncIterator[tuple[HttpServer, Connect]]:
     server = HttpServer(
-        create_app(pages.routes(), max_body_bytes=MAX_BODY_BYTES), max_connections=max_connections, timeout_s=timeout_s
+        pages.routes(), max_body_bytes=MAX_BODY_BYTES, max_connections=max_connections, timeout_s=timeout_s
     )
     port = await server.start(Address("127.0.0.1", 0))
     peers: list[Peer] = []

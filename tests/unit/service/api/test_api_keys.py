@@ -7,8 +7,8 @@ from hmac import compare_digest
 
 import pytest
 
-from service.api import api_keys
-from service.api.api_keys import digest_of, generate_key, parse_keys, watch_keys
+from service.api import auth
+from service.api.auth import digest_of, generate_key, parse_keys, watch_keys
 from service.config import ConfigError
 from tests.fakes.logs import log
 
@@ -52,7 +52,7 @@ class TestKey:
         assert compared == [digest_of(key) for key in (KEY, OTHER, third)]
 
     def test_a_long_one_is_not_even_hashed(self, monkeypatch):
-        monkeypatch.setattr(api_keys, "digest_of", lambda key: pytest.fail("hashed"))
+        monkeypatch.setattr(auth, "digest_of", lambda key: pytest.fail("hashed"))
 
         assert parse_keys(entry()).find("x" * 257) is None
 

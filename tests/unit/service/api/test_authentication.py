@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from service.api.api_keys import digest_of, generate_key, watch_keys
-from service.api.auth import Authenticator, address_of, authenticator, identify, trusted_proxies
+from service.api.auth import (
+    Authenticator,
+    address_of,
+    authenticator,
+    digest_of,
+    generate_key,
+    trusted_proxies,
+    watch_keys,
+)
 from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 
@@ -104,7 +111,7 @@ class TestPeer:
         ],
     )
     def test_name_is_the_address_without_its_port(self, peer, name):
-        client = identify(peer, [], None)
+        client = Authenticator().caller_at(peer, [])
 
         assert (client.name, client.source) == (name, "peer")
 
@@ -115,13 +122,13 @@ class TestProxy:
 
         assert proxies is not None
         assert proxies.are_at(address_of("ipv4:10.1.2.3:5"))
-        assert identify("ipv4:10.1.2.3:5", (("x-client", "shop"),), proxies).name == "10.1.2.3"
+        assert Authenticator(proxies=proxies).caller_at("ipv4:10.1.2.3:5", (("x-client", "shop"),)).name == "10.1.2.3"
 
     SETTINGS = SecurityConfig(identity_header="x-client", trusted_proxies="10.0.0.0/8, ::1")
 
     @pytest.mark.parametrize("peer", ["ipv4:10.1.2.3:4", "ipv6:%5B::1%5D:4", "ipv6:%5B::ffff:10.1.2.3%5D:4"])
     def test_trusted_proxy_names_its_client(self, peer):
-        client = identify(peer, [("x-client", " shop ")], trusted_proxies(self.SETTINGS))
+        client = Authenticator(proxies=trusted_proxies(self.SETTINGS)).caller_at(peer, [("x-client", " shop ")])
 
         assert (client.name, client.source) == ("shop", "proxy")
 
@@ -136,13 +143,13 @@ class TestProxy:
         ],
     )
     def test_any_other_word_is_ignored(self, peer, metadata):
-        assert identify(peer, metadata, trusted_proxies(self.SETTINGS)).source == "peer"
+        assert Authenticator(proxies=trusted_proxies(self.SETTINGS)).caller_at(peer, metadata).source == "peer"
 
     def test_name_is_bounded_and_cannot_command_a_terminal(self):
         proxies = trusted_proxies(self.SETTINGS)
 
-        assert identify("ipv4:10.0.0.1:4", [("x-client", "\x1b[2J")], proxies).name == r"\x1b[2J"
-        assert len(identify("ipv4:10.0.0.1:4", [("x-client", "x" * 9_000)], proxies).name) == 128
+        assert Authenticator(proxies=proxies).caller_at("ipv4:10.0.0.1:4", [("x-client", "\x1b[2J")]).name == r"\x1b[2J"
+        assert len(Authenticator(proxies=proxies).caller_at("ipv4:10.0.0.1:4", [("x-client", "x" * 9_000)]).name) == 128
 
     @pytest.mark.parametrize(
         ("settings", "problem"),

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from model import files
-from service.api.api_keys import parse_keys
+from service.api.auth import parse_keys
 from service.cli import keys
 from service.cli.keys import NewKey, append_entry, entry_of
 from service.records import Priority

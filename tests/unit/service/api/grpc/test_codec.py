@@ -9,19 +9,17 @@ from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
 from service.api.grpc.calls import Malformed, deserializer
-from service.api.grpc.codec import (
+from service.api.grpc.replies import (
     decode_detected,
     decode_models,
-    decode_request,
     decode_result,
     decode_translation,
     encode_answers,
     encode_detected,
     encode_model,
-    encode_request,
     encode_result,
-    encode_settings,
 )
+from service.api.grpc.requests import decode_request, encode_request, encode_settings
 from service.call import Call
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable

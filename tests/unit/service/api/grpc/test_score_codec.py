@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
-from service.api.grpc.score_codec import decode_score_request, decode_scores, encode_score_request, encode_scores
+from service.api.grpc.replies import decode_scores, encode_scores
+from service.api.grpc.requests import decode_score_request, encode_score_request
 from service.errors import InternalError, InvalidInput
 from service.records import Link, PairScore, Priority, ScoredToken, ScorePair, ScoreRequest, ScoreResult, Span
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from service.api.grpc.tls import ServerTls, TlsFiles, read_material, server_tls, warn_of_open_ports
+from service.api.grpc.server import ServerTls, TlsFiles, read_material, server_tls, warn_of_open_ports
 from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.clock import Clock

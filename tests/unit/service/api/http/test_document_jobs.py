@@ -2,8 +2,7 @@
 
 import pytest
 
-from service.api.http.document_jobs import LOST_AFTER_S, MAX_OWN_OPEN, DocumentJobs, JobStatus
-from service.api.http.files import KEPT_S
+from service.api.http.files import KEPT_S, LOST_AFTER_S, MAX_OWN_OPEN, DocumentJobs, JobStatus
 from service.errors import Overloaded
 
 OWNER = ("key", "shop")

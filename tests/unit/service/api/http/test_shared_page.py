@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from service.api.http.app import CROWD, MAX_BLOCKED_S, SHARED_FOR_S, SharedPage
+from service.api.http.server_status import CROWD, MAX_BLOCKED_S, SHARED_FOR_S, SharedPage
 
 
 class Counting:
