@@ -10,9 +10,9 @@ import numpy as np
 from onnx import TensorProto
 
 from export.builder import Array, GraphBuilder, save_graphs
-from export.draw import draw_graphs
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME
 from export.linear import ACTIVATION_LEVELS, ActivationScale, FloatProducts, Product, State, quantize_weight
+from export.recurrent_graphs import draw_graphs
 from export.runner import GraphRunner, Values, in_batches, longest_target, padded
 from model.config import ModelConfig
 

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from export.builder import Array
-from model.attention import forced_attention
 from model.config import ModelConfig
 from model.manifest import AlignmentHeads
-from model.transformer import Transformer
+from model.transformer import Transformer, forced_attention
 
 NUM_MEASURED = 500  # sentences that the heads are judged on
 _ITERATIONS = 5

@@ -23,11 +23,11 @@ from export.calibrate import (
     observe,
 )
 from export.cuda import draw_cuda_graphs
-from export.draw import draw_graphs
 from export.golden import choose_texts, write_golden
 from export.graphs import DECODER_STEP_NAME, ENCODER_NAME
 from export.heads import TokenPair, choose_heads, usual_heads
 from export.linear import ActivationScale, FloatProducts, Int8Products, Products, State
+from export.recurrent_graphs import draw_graphs
 from export.runner import GraphRunner, ScorerRunner
 from export.scorer import SCORER_NAME, ScorerGraph
 from export.source import ExportSource

@@ -1,4 +1,4 @@
-"""The graphs of recurrent decoders, with the inputs and outputs of a Transformer's (`graphs.py`).
+"""The graphs of recurrent decoders, with the inputs and outputs of a Transformer's, and which graphs a model has.
 
 They are that of a recurrent model (`model/recurrent.py`), and of a Transformer with SSRUs (`model/layers.py`).
 
@@ -12,8 +12,8 @@ decoder layers.
 
 import numpy as np
 
-from export.builder import CONTRIB_DOMAIN, Array, WeightFile
-from export.graphs import DecoderStepGraph
+from export.builder import CONTRIB_DOMAIN, Array, GraphBuilder, WeightFile
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME, DecoderStepGraph, EncoderGraph
 from export.linear import Products, State, padded_table
 from export.transformer_graph import INT32, INT64, TransformerGraph, cache_names, cross_names
 from model.config import Architecture, ModelConfig
@@ -196,3 +196,18 @@ class SsruStepGraph(NewestColumnGraph):
         node("TensorScatter", cache, self.heads_apart(cell, 1), self.step.columns, name=f"{cache}_out", axis=2)
         self.graph.output(f"{cache}_out", self.dtype, self.head_shape("T"))
         return node("Relu", cell)
+
+
+def draw_graphs(config: ModelConfig, state: State, products: Products) -> dict[str, GraphBuilder]:
+    """Return the graphs that translate, by file name."""
+    weights = WeightFile()
+    if config.is_recurrent:
+        return {
+            ENCODER_NAME: RecurrentEncoderGraph(config, state, products, weights).graph,
+            DECODER_STEP_NAME: RecurrentStepGraph(config, state, products, weights).graph,
+        }
+    step = SsruStepGraph if config.architecture is Architecture.SSRU else DecoderStepGraph
+    return {
+        ENCODER_NAME: EncoderGraph(config, state, products, weights).graph,
+        DECODER_STEP_NAME: step(config, state, products, weights).graph,
+    }

@@ -15,13 +15,12 @@ import torch
 from export.builder import Array
 from export.linear import State
 from export.runner import GraphRunner, ScorerRunner, in_batches, longest_target, padded
-from model.attention import forced_attention
 from model.checkpoint import build_model
 from model.config import ModelConfig
 from model.layers import sinusoidal_positions
 from model.manifest import AlignmentHeads
 from model.recurrent import Recurrent
-from model.transformer import Transformer
+from model.transformer import Transformer, forced_attention
 
 MAX_TARGET_TOKENS = 64
 MAX_LOGITS = 1 << 22  # of a scorer at a time: 16 MB, which five arrays take

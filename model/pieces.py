@@ -1,6 +1,6 @@
 """A SentencePiece model (Kudo & Richardson 2018): text to pieces and back, with the place of each piece.
 
-Knows pieces as strings and the policy for control characters; no ids, which are another's (`vocabulary.py`).
+Knows pieces as strings and the policy for control characters; no ids, which are another's (`vocabulary_tokenizers.py`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -34,6 +34,8 @@ A model that starts from a zero embedding gets one more target token, whose row 
 """
 
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -242,3 +244,30 @@ class Transformer(nn.Module):
     def num_parameters(self) -> int:
         """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+@contextmanager
+def watched(attentions: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
+    """Collect the weights [B, H, queries, memory] of each `MultiHeadAttention` that runs while this is open."""
+    weights: dict[nn.Module, Tensor] = {}
+
+    def watch(attention: MultiHeadAttention, inputs: tuple[Tensor, Tensor, Tensor | None]) -> None:
+        weights[attention] = attention.attend(*inputs).weights
+
+    hooks = [attention.register_forward_pre_hook(watch) for attention in attentions]
+    try:
+        yield weights
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.inference_mode()
+def forced_attention(
+    model: Transformer, source: Tensor, source_lengths: Tensor, target_inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return logits [B, T, W] and the cross-attention [layers, B, H, T, S] of one pass; arguments as of the model."""
+    attentions = [layer.get_submodule("cross_attention") for layer in model.decoder.layers]
+    with watched(attentions) as weights:
+        logits = model(source, source_lengths, target_inputs)
+    return logits, torch.stack([weights[attention] for attention in attentions])

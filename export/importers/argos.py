@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Self
 
 from export.importers.foreign import ForeignModelError, read_settings
-from export.importers.model_bin import ModelFileError
 
 METADATA_NAME, PIECES_NAME, PAIRS_NAME = "metadata.json", "sentencepiece.model", "bpe.model"
 _VOCABULARIES = [f"{side}_vocabulary.{ending}" for side in ("shared", "source", "target") for ending in ("json", "txt")]
@@ -103,7 +102,7 @@ def model_directory(source: Path, beside: Path) -> Iterator[Path]:
         try:
             _require_package(Path(directory))
             yield Path(directory)
-        except (ForeignModelError, ModelFileError) as error:
+        except ForeignModelError as error:
             raise ForeignModelError(str(error).replace(directory, str(source))) from error
 
 

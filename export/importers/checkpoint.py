@@ -16,8 +16,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError, blaming, read_settings, whole_number
-from export.importers.stored import stored_float32
+from export.importers.foreign import (
+    ForeignModelError,
+    State,
+    blaming,
+    read_settings,
+    stored_float32,
+    whole_number,
+)
 from model.config import Activation, ModelConfig
 
 NORM_EPSILON = 1e-5  # of torch.nn.LayerNorm
@@ -32,7 +38,6 @@ _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "
 _COPIES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 _PATTERNS = ("model{}.safetensors", "pytorch_model{}.bin")
 
-State = dict[str, Array]
 Tensors = dict[str, Callable[[], torch.Tensor]]  # how to read each, by name
 
 

@@ -24,9 +24,8 @@ from export.importers.marian_npz import read_marian_model
 from export.importers.opennmt_py import is_opennmt_py, read_opennmt_py
 from export.importers.t5 import is_t5, read_t5
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle
-from export.prompts import prompt_texts, prompted_samples
 from export.report import show_bundle
-from export.samples import read_samples
+from export.samples import prompt_texts, prompted_samples, read_samples
 from export.source import ExportSource
 from model.bundle import Bundle
 from model.config import StopRule
@@ -188,7 +187,7 @@ def import_model(
     The bundle does not keep weights beside its graphs: half precision would not be the model's, and SOURCE has them.
 
     Raises:
-        ForeignModelError, ModelFileError, ParityError, BundleError: as described there.
+        ForeignModelError, ParityError, BundleError: as described there.
     """
     with tempfile.TemporaryDirectory() as scratch, model_directory(source, destination.parent) as directory:
         model = _reader(directory, kind)(directory, options, Path(scratch))

@@ -15,6 +15,7 @@ from export.importers.ctranslate2_weights import HEADS, Ctranslate2Weights
 from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
+    imported,
     index_of,
     read_json,
     read_lines,
@@ -59,7 +60,7 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
         scratch: an empty directory; gets the tokenizer's files.
 
     Raises:
-        ForeignModelError, ModelFileError: the model is damaged, or has parts that are not supported.
+        ForeignModelError: the model is damaged, or has parts that are not supported.
     """
     place = _model_directory(directory)
     file = ModelFile(place / MODEL_NAME)
@@ -100,16 +101,17 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
         )
         name, version = package.name, package.version
         decoding = DecodingDefaults(length_penalty=package.length_penalty)
-    return ExportSource(
+    return imported(
+        options,
+        directory,
+        scratch,
+        languages,
         config=config,
         state=state,
-        tokenizer_path=scratch,
         tokenizer=tokenizer,
         decoding=decoding,
-        name=options.name or name,
-        version=options.version or version,
-        source_language=languages[0],
-        target_language=languages[1],
+        name=name,
+        version=version,
         alignment=alignment,
     )
 

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError, with_zero_row
-from export.importers.model_bin import ModelFile, ModelFileError
+from export.importers.foreign import ForeignModelError, State, blaming, with_zero_row
+from export.importers.model_bin import ModelFile
 from model.config import Activation, ModelConfig, NormPlacement
 
 # Specifications of translation models, and their heads where the file does not say them.
 HEADS = {"": 8, "TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
 _ACTIVATIONS = {0: Activation.RELU, 2: Activation.SWISH, 3: Activation.GELU}
 _DEFAULT_POSITIONS = 512  # of models without a table
-State = dict[str, Array]
 
 
 class Ctranslate2Weights:
@@ -39,15 +38,11 @@ class Ctranslate2Weights:
             end: the token that ends a target.
 
         Raises:
-            ForeignModelError, ModelFileError: variables are missing, have other shapes, or are not supported.
+            ForeignModelError: variables are missing, have other shapes, or are not supported.
         """
         state = self._tables(len(source), len(target))
-        try:
+        with blaming(self._file.path):
             config = self._config(state, target, start, end)
-        except (ForeignModelError, ModelFileError):
-            raise
-        except ValueError as error:
-            raise ForeignModelError(f"{self._file.path}: {error}") from error
         for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
             for number in range(num_layers):
                 state |= self._layer(stack, number, config)

@@ -1,11 +1,13 @@
-"""What an importer is told, and the parts that all of them write.
+"""What an importer is told, what it reads settings and numbers with, and the parts that all of them write.
 
-Knows no format.
+Knows no format.  Numbers lie in files and take no memory of their own.
 """
 
 import json
+import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
 from export.builder import Array
-from export.importers.stored import stored_float32
+from export.source import FIRST_VERSION, ExportSource
 from model.config import StopRule
 from model.manifest import TokenizerFiles, TokenizerKind
 from model.pieces import load_processor
@@ -26,6 +29,10 @@ SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 _PIECE_NAMES = (SOURCE_PIECES, "sentencepiece.model", "spm.model", "sentencepiece.bpe.model", "shared.spm")
 _MOST = 1_000_000  # the largest vocabularies have 260,000 tokens
 _MAX_TEXT_BYTES = 64 << 20  # of a file with settings or tokens; a vocabulary of 256,000 has 6 MB
+_BLOCK_NUMBERS = 4 << 20  # converted at a time
+_SMALL_NUMBERS = 1 << 16  # stay in memory
+
+State = dict[str, Array]  # parameters by the names of `model/transformer.py`
 
 
 class ForeignModelError(ValueError):
@@ -62,6 +69,36 @@ class ImportOptions:
                     f"the model does not say its {side} language: give --{side}-language, such as de"
                 )
         return languages
+
+
+def imported(
+    options: ImportOptions,
+    directory: Path,
+    scratch: Path,
+    languages: tuple[str, str],
+    *,
+    name: str = "",
+    version: str = FIRST_VERSION,
+    **parts: Any,
+) -> ExportSource:
+    """Return what the export starts from.
+
+    Args:
+        options: what the owner says, which goes before what the model says.
+        directory: of the model, which is called so unless it has a name.
+        scratch: where the tokenizer's files are.
+        languages: source and target.
+        name, version: as the model has them.
+        parts: further fields of `ExportSource`.
+    """
+    return ExportSource(
+        name=options.name or name or directory.resolve().name,
+        version=options.version or version,
+        tokenizer_path=scratch,
+        source_language=languages[0],
+        target_language=languages[1],
+        **parts,
+    )
 
 
 @contextmanager
@@ -106,7 +143,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def write_vocabulary(path: Path, tokens: Sequence[str]) -> None:
-    """Write the file that `model.vocabulary.Vocabulary.load` reads."""
+    """Write the file that `model.vocabulary_tokenizers.Vocabulary.load` reads."""
     path.write_text(json.dumps(list(tokens), ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
@@ -133,6 +170,42 @@ def whole_number(settings: Mapping[str, Any], name: str, default: int, path: Pat
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ForeignModelError(f"{path}: {name} is {value!r:.60}, it must be an integer from 0 to {_MOST}")
     return value
+
+
+def stored_float32(rows: Callable[[int, int], NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return an array whose rows are asked for some at a time.
+
+    A large one is mapped from a file without a name in the directory for temporary files (TMPDIR); the system removes
+    the file with the array.
+
+    Args:
+        rows: rows [first, last) of a matrix with as many rows as the first of `shape`, any number type.
+        shape: of the result; a scalar has one row of one number.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    size = math.prod(shape)
+    num_rows = shape[0] if shape else 1
+    array: NDArray[np.float32]
+    if size <= _SMALL_NUMBERS:
+        array = np.empty(size, np.float32)
+    else:
+        with tempfile.TemporaryFile() as file:  # the mapping keeps it open
+            array = np.memmap(file, np.float32, "w+", shape=(size,))
+    matrix = array.reshape(num_rows, -1)
+    for first, last in _parts(num_rows, size):
+        with np.errstate(all="ignore"):  # refused below
+            matrix[first:last] = rows(first, last)
+        if not np.isfinite(matrix[first:last]).all():
+            raise ValueError("numbers that are not finite")
+    return array.reshape(shape)
+
+
+def _parts(num_rows: int, size: int) -> Iterator[tuple[int, int]]:
+    step = max(1, _BLOCK_NUMBERS * num_rows // max(size, 1))
+    for first in range(0, num_rows, step):
+        yield first, min(first + step, num_rows)
 
 
 def half_sinusoids(num_positions: int, d_model: int) -> Array:

@@ -13,7 +13,6 @@ import numpy as np
 from export.builder import Array
 from export.importers.checkpoint import (
     CheckpointWeights,
-    State,
     flag,
     model_config,
     model_type_of,
@@ -26,7 +25,9 @@ from export.importers.foreign import (
     SOURCE_VOCABULARY,
     ForeignModelError,
     ImportOptions,
+    State,
     copy_pieces,
+    imported,
     read_pieces,
     require_keys,
     whole_number,
@@ -34,7 +35,7 @@ from export.importers.foreign import (
 )
 from export.importers.generation import with_generation
 from export.importers.language_tokens import choose_pair, languages_of, refuse_source_prefix
-from export.source import FIRST_VERSION, ExportSource
+from export.source import ExportSource
 from model.config import ModelConfig
 from model.languages import Language
 from model.manifest import SOURCE_LANGUAGE, TARGET_LANGUAGE, TokenizerFiles, TokenizerKind
@@ -86,16 +87,8 @@ def read_m2m100(directory: Path, options: ImportOptions, scratch: Path) -> Expor
     for stack in ("encoder", "decoder"):
         state |= weights.pair(f"{stack}.norm", f"model.{stack}.layer_norm", (config.d_model,))
     weights.require_all_taken()
-    return ExportSource(
-        config=config,
-        state=state,
-        tokenizer_path=scratch,
-        tokenizer=tokenizer,
-        decoding=decoding,
-        name=options.name or directory.resolve().name,
-        version=options.version or FIRST_VERSION,
-        source_language=languages[0],
-        target_language=languages[1],
+    return imported(
+        options, directory, scratch, languages, config=config, state=state, tokenizer=tokenizer, decoding=decoding
     )
 
 

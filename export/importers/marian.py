@@ -29,13 +29,14 @@ from export.importers.foreign import (
     ImportOptions,
     copy_pieces,
     half_sinusoids,
+    imported,
     require_keys,
     whole_number,
     write_vocabulary,
 )
 from export.importers.generation import with_generation
 from export.importers.language_tokens import with_languages
-from export.source import FIRST_VERSION, ExportSource
+from export.source import ExportSource
 from model.config import ModelConfig, NormPlacement
 from model.manifest import TokenizerFiles, TokenizerKind
 from model.vocabulary_tokenizers import PieceTokenizer
@@ -75,16 +76,15 @@ def read_marian(directory: Path, options: ImportOptions, scratch: Path) -> Expor
     weights = CheckpointWeights(directory)
     state = weights.convert(config) | {"positions": _positions(weights, config, directory)}
     weights.require_all_taken()
-    return ExportSource(
+    return imported(
+        options,
+        directory,
+        scratch,
+        languages,
         config=replace(config, position_table=True, unk_id=unknown),
         state=state,
-        tokenizer_path=scratch,
         tokenizer=tokenizer,
         decoding=decoding,
-        name=options.name or directory.resolve().name,
-        version=options.version or FIRST_VERSION,
-        source_language=languages[0],
-        target_language=languages[1],
     )
 
 

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError
-from export.importers.stored import stored_float32
+from export.importers.foreign import ForeignModelError, stored_float32
 
 _VERSION = np.uint64(1).tobytes()
 _MAX_ITEMS = 100_000  # a model of 100 layers has some 5,000

@@ -15,6 +15,7 @@ from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
     blaming,
+    imported,
     read_pieces,
     read_settings,
     read_text,
@@ -33,7 +34,7 @@ from export.importers.marian_files import (
 from export.importers.marian_shortlist import TextLimits, read_marian_shortlist
 from export.importers.marian_weights import MarianWeights, Settings, number_of, text_of
 from export.importers.npz_file import NpzFile
-from export.source import FIRST_VERSION, ExportSource
+from export.source import ExportSource
 from model.config import ModelConfig, StopRule
 from model.manifest import AlignmentHeads, DecodingDefaults
 from model.shortlist import SHORTLIST_NAME, Shortlist
@@ -83,16 +84,15 @@ def read_marian_model(directory: Path, options: ImportOptions, scratch: Path) ->
         )
     tokenizer = write_tokenizer(scratch, [directory], options, source, target, source_eos=True)
     tokenizer, languages = with_languages(tokenizer, source, _languages(files), options)
-    return ExportSource(
+    return imported(
+        options,
+        directory,
+        scratch,
+        languages,
         config=config,
         state=state,
-        tokenizer_path=scratch,
         tokenizer=tokenizer,
         decoding=_decoding(decoder, path),
-        name=options.name or directory.resolve().name,
-        version=options.version or FIRST_VERSION,
-        source_language=languages[0],
-        target_language=languages[1],
         shortlist_path=scratch / SHORTLIST_NAME if shortlist else None,
         alignment=_alignment(decoder, settings, config, file.path),
     )

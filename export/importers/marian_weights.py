@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError, index_of, with_zero_row
+from export.importers.foreign import ForeignModelError, State, blaming, index_of, with_zero_row
 from export.importers.marian_bin import BinFile
 from export.importers.npz_file import NpzFile
 from model.config import Activation, Architecture, ModelConfig, NormPlacement
@@ -42,7 +42,6 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "input-types": ([],),
 }
 
-State = dict[str, Array]
 Settings = Mapping[str, Any]  # texts, lists and mappings of them: nothing in them is resolved
 
 
@@ -67,12 +66,8 @@ class MarianWeights:
         Raises:
             ForeignModelError: a setting or an array is missing, damaged or not supported.
         """
-        try:
+        with blaming(self._file.path):
             config = self._config(source, target, writes_unknown=writes_unknown)
-        except ForeignModelError:
-            raise
-        except ValueError as error:
-            raise ForeignModelError(f"{self._file.path}: {error}") from error
         state = self._tables(len(source), len(target), config)
         for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
             for number in range(num_layers):

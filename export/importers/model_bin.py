@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from export.importers.stored import stored_float32
-
-Array = NDArray[np.float32]
+from export.builder import Array
+from export.importers.foreign import ForeignModelError, stored_float32
 
 NEWEST_VERSION = 6
 _MAX_RANK = 8
@@ -30,10 +29,6 @@ _TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # by thei
 _TYPES_BY_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
 _NUMPY_TYPES = {name: np.dtype("<u2" if name == "bfloat16" else name).newbyteorder("<") for name in _TYPES}
 _OLD_INT16_SCALE = 1000.0  # of files without scales
-
-
-class ModelFileError(ValueError):
-    """A `model.bin` that cannot be read; the message says which file, where in it, and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +57,13 @@ class ModelFile:
         """Read all headers.
 
         Raises:
-            ModelFileError: the file is damaged or of a newer version.
+            ForeignModelError: the file is damaged or of a newer version.
         """
         self.path = path
         if not path.is_file():
-            raise ModelFileError(f"{path} does not exist")
+            raise ForeignModelError(f"{path} does not exist")
         if path.stat().st_size == 0:
-            raise ModelFileError(f"{path} is empty")
+            raise ForeignModelError(f"{path} is empty")
         self._bytes = np.memmap(path, np.uint8, mode="r")
         headers = _Headers(path, self._bytes)
         self.version = headers.number(4, "the file's version")
@@ -87,11 +82,11 @@ class ModelFile:
         """Give variables the names of a newer revision; names that the file does not have are ignored.
 
         Raises:
-            ModelFileError: two variables get one name.
+            ForeignModelError: two variables get one name.
         """
         renamed = {names.get(name, name): variable for name, variable in self._variables.items()}
         if len(renamed) != len(self._variables):
-            raise ModelFileError(f"{self.path} has two variables of the same meaning; it is damaged")
+            raise ForeignModelError(f"{self.path} has two variables of the same meaning; it is damaged")
         self._variables, self._unread = renamed, set(renamed)
 
     def __contains__(self, name: str) -> bool:
@@ -104,7 +99,7 @@ class ModelFile:
         """Return the dimensions of a variable.
 
         Raises:
-            ModelFileError: there is none of that name.
+            ForeignModelError: there is none of that name.
         """
         return self._variable(name).shape
 
@@ -120,11 +115,11 @@ class ModelFile:
             shape: that it must have; None: any.
 
         Raises:
-            ModelFileError: it is missing, has another shape, or numbers that are not finite.
+            ForeignModelError: it is missing, has another shape, or numbers that are not finite.
         """
         name, variable = self._named(name), self._variable(name)
         if shape is not None and variable.shape != shape:
-            raise ModelFileError(f"{self.path}: {name} has shape {variable.shape}, {shape} is needed")
+            raise ForeignModelError(f"{self.path}: {name} has shape {variable.shape}, {shape} is needed")
         self._unread.discard(name)
         matrix = self._raw(variable).view(_NUMPY_TYPES[variable.dtype]).reshape(variable.num_rows, -1)
         scales = self._scales(name, variable)
@@ -139,14 +134,14 @@ class ModelFile:
         try:
             return stored_float32(rows, variable.shape)
         except ValueError as error:
-            raise ModelFileError(f"{self.path}: {name} has {error}") from error
+            raise ForeignModelError(f"{self.path}: {name} has {error}") from error
 
     def scalar(self, name: str, default: float) -> float:
         """Return a variable of one number, or the default where the file does not have it."""
         if name not in self:
             return default
         if math.prod(self.shape(name)) != 1:
-            raise ModelFileError(f"{self.path}: {name} has shape {self.shape(name)}, one number is needed")
+            raise ForeignModelError(f"{self.path}: {name} has shape {self.shape(name)}, one number is needed")
         return float(self.array(name).item())
 
     def is_float(self, name: str) -> bool:
@@ -162,7 +157,7 @@ class ModelFile:
         try:
             return self._raw(variable).tobytes().decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ModelFileError(f"{self.path}: {name} is no text") from error
+            raise ForeignModelError(f"{self.path}: {name} is no text") from error
 
     @property
     def unread(self) -> list[str]:
@@ -175,7 +170,7 @@ class ModelFile:
     def _variable(self, name: str) -> Variable:
         variable = self._variables.get(self._named(name))
         if variable is None:
-            raise ModelFileError(f"{self.path} has no variable {name!r}")
+            raise ForeignModelError(f"{self.path} has no variable {name!r}")
         return variable
 
     def _raw(self, variable: Variable) -> NDArray[np.uint8]:
@@ -189,12 +184,12 @@ class ModelFile:
         if f"{name}_scale" not in self._variables:
             if variable.dtype == "int16":
                 return np.full((rows, 1), 1.0 / _OLD_INT16_SCALE, np.float32)
-            raise ModelFileError(f"{self.path}: {name} is int8 and has no {name}_scale")
+            raise ForeignModelError(f"{self.path}: {name} is int8 and has no {name}_scale")
         scale = self.array(f"{name}_scale").reshape(-1, 1)
         if (scale == 0).any():
-            raise ModelFileError(f"{self.path}: {name}_scale has zeros")
+            raise ForeignModelError(f"{self.path}: {name}_scale has zeros")
         if scale.size not in (1, rows):
-            raise ModelFileError(f"{self.path}: {name}_scale has {scale.size} numbers for {rows} rows")
+            raise ForeignModelError(f"{self.path}: {name}_scale has {scale.size} numbers for {rows} rows")
         with np.errstate(all="ignore"):  # `array` refuses what is not finite
             return np.broadcast_to(np.float32(1.0) / scale, (rows, 1))
 
@@ -206,8 +201,8 @@ class _Headers:
         self._path, self._bytes, self._at = path, content, 0
 
     def refuse(self, what: str, at: int | None = None) -> None:
-        """Raise ModelFileError with the place."""
-        raise ModelFileError(f"{self._path}: at byte {self._at if at is None else at}: {what}")
+        """Raise ForeignModelError with the place."""
+        raise ForeignModelError(f"{self._path}: at byte {self._at if at is None else at}: {what}")
 
     def number(self, size: int, what: str) -> int:
         """Return an unsigned integer of so many bytes."""

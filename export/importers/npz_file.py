@@ -17,8 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError
-from export.importers.stored import stored_float32
+from export.importers.foreign import ForeignModelError, stored_float32
 
 _MAX_TEXT_BYTES = 1 << 20  # the settings of a model are a few thousand
 _DAMAGE = (zipfile.BadZipFile, ValueError, OSError, EOFError, RuntimeError, KeyError)  # of zipfile and NumPy

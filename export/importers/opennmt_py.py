@@ -13,17 +13,19 @@ import numpy as np
 import torch
 
 from export.builder import Array
-from export.importers.checkpoint import CheckpointWeights, State, load_pickle, text_of
+from export.importers.checkpoint import CheckpointWeights, load_pickle, text_of
 from export.importers.foreign import (
     ForeignModelError,
     ImportOptions,
+    State,
     blaming,
+    imported,
     index_of,
     whole_number,
     write_tokenizer,
 )
 from export.importers.language_tokens import codes_in, with_languages
-from export.source import FIRST_VERSION, ExportSource
+from export.source import ExportSource
 from model.config import Activation, ModelConfig
 
 _PARTS = ("model", "generator", "vocab", "opt")
@@ -77,15 +79,14 @@ def read_opennmt_py(directory: Path, options: ImportOptions, scratch: Path) -> E
         )
     files = write_tokenizer(scratch, [directory], options, source, target, source_eos=False)
     tokenizer, languages = with_languages(files, source, ("", ""), options)
-    return ExportSource(
+    return imported(
+        options,
+        directory,
+        scratch,
+        languages,
         config=config,
         state=_state(CheckpointWeights(paths[0], {name: tensor.detach for name, tensor in tensors.items()}), config),
-        tokenizer_path=scratch,
         tokenizer=tokenizer,
-        name=options.name or directory.resolve().name,
-        version=options.version or FIRST_VERSION,
-        source_language=languages[0],
-        target_language=languages[1],
     )
 
 

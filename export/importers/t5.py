@@ -16,23 +16,25 @@ import numpy as np
 import torch
 
 from export.builder import Array
-from export.importers.checkpoint import CheckpointWeights, State, flag, model_type_of, read_checkpoint_settings
+from export.importers.checkpoint import CheckpointWeights, flag, model_type_of, read_checkpoint_settings
 from export.importers.foreign import (
     SOURCE_PIECES,
     SOURCE_VOCABULARY,
     ForeignModelError,
     ImportOptions,
+    State,
     blaming,
     copy_pieces,
+    imported,
     read_pieces,
     require_keys,
+    stored_float32,
     whole_number,
     write_vocabulary,
 )
 from export.importers.generation import with_generation
 from export.importers.language_tokens import added_tokens, choose_pair, language_of
-from export.importers.stored import stored_float32
-from export.source import FIRST_VERSION, ExportSource
+from export.source import ExportSource
 from model.config import Activation, ModelConfig
 from model.languages import Language
 from model.manifest import TARGET_LANGUAGE, TokenizerFiles, TokenizerKind
@@ -94,16 +96,8 @@ def read_t5(directory: Path, options: ImportOptions, scratch: Path) -> ExportSou
     if is_scaled:
         state["decoder.norm.weight"] = state["decoder.norm.weight"] * np.float32(config.d_model**-0.5)
     weights.require_all_taken([*_TABLES, _UNUSED])
-    return ExportSource(
-        config=config,
-        state=state,
-        tokenizer_path=scratch,
-        tokenizer=tokenizer,
-        decoding=decoding,
-        name=options.name or directory.resolve().name,
-        version=options.version or FIRST_VERSION,
-        source_language=languages[0],
-        target_language=languages[1],
+    return imported(
+        options, directory, scratch, languages, config=config, state=state, tokenizer=tokenizer, decoding=decoding
     )
 
 

@@ -20,14 +20,13 @@ import typer
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from model.attention import watched
 from model.checkpoint import load_checkpoint
 from model.config import BOS_ID, EOS_ID
 from model.files import writing
 from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
 from model.tokenizer import Tokenizer
-from model.transformer import Transformer
+from model.transformer import Transformer, watched
 
 _WORD_START = "\u2581"  # SentencePiece puts it before a word
 MAX_TOKENS = 40  # of source or target; more labels than that nobody reads

@@ -1,4 +1,4 @@
-"""The command line: `dragoman COMMAND`; each command has a file of its name in this directory.
+"""The command line: `dragoman COMMAND`; most commands have a file of their name in this directory.
 
 The file of a command is imported when the command runs, so that `--help` answers at once.
 
@@ -41,16 +41,18 @@ COMMANDS = {
     "keys": "Make API keys for a server.",
     "version": "Print the versions of Dragoman, Python and the libraries that matter.",
 }
+# Commands that stand in a file with others.
+FILES = {"status": "operate", "reload": "operate", "log-level": "operate", "version": "health"}
 
 
 def command_named(name: str) -> Any:
     """Import the command of this name and return it as typer's command object."""
-    function_name = name.replace("-", "_")
-    module = import_module(f"service.cli.{function_name}")
+    module = import_module(f"service.cli.{FILES.get(name, name)}")
     if hasattr(module, "app"):  # a group of commands
         return typer.main.get_command(module.app)
+    function = getattr(module, name.replace("-", "_"))
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, epilog=module.EPILOG)(reported()(getattr(module, function_name)))
+    single.command(name, epilog=function.epilog)(reported()(function))
     return typer.main.get_command(single)
 
 

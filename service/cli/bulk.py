@@ -20,10 +20,10 @@ from service.cli.options import (
     Server,
     ToLanguage,
     bundle_dir,
-    examples,
     ranged,
     require_bundle_options,
     server_address,
+    with_examples,
     with_record,
 )
 from service.cli.output import EXIT_SOME_FAILED
@@ -40,13 +40,6 @@ from service.tools.bulk.workers import BundleWorker, ServerWorker
 ENGINES = ("local", "ray")
 # Of the search: what a run notes, so that it goes on with the same.
 _OPTIONS = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_target_tokens", "use_shortlist")
-
-EPILOG = examples(
-    "dragoman bulk english.txt german.txt",
-    "dragoman bulk reviews.csv reviews.de.csv --column review",
-    "dragoman bulk corpus.jsonl out.jsonl --column text --target text_de --bundle default",
-    "dragoman bulk corpus.parquet out.parquet --engine ray --workers 8 --bundle ./my-model",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +100,12 @@ class Bulk:
         return TranslateOptions(beam_size=self.beam_size, use_shortlist=self.shortlist)
 
 
+@with_examples(
+    "dragoman bulk english.txt german.txt",
+    "dragoman bulk reviews.csv reviews.de.csv --column review",
+    "dragoman bulk corpus.jsonl out.jsonl --column text --target text_de --bundle default",
+    "dragoman bulk corpus.parquet out.parquet --engine ray --workers 8 --bundle ./my-model",
+)
 @with_record
 def bulk(wanted: Bulk) -> None:
     """Translate a file of any length; the same command goes on where a killed one stopped.

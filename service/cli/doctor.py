@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from service.addresses import Address, ListenError
-from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, examples, ranged
+from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, ranged, with_examples
 from service.cli.output import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
@@ -37,9 +37,7 @@ _TEST_SENTENCE = "The weather is nice today."  # of all others
 _TEST_MAX_TOKENS = 50
 
 
-EPILOG = examples("dragoman doctor", "dragoman doctor --bundle ./my-model --port 50052 --json")
-
-
+@with_examples("dragoman doctor", "dragoman doctor --bundle ./my-model --port 50052 --json")
 def doctor(
     config: ConfigFile = None,
     bundle: BundleDir = None,

@@ -1,17 +1,17 @@
-"""`dragoman health`: one look at a server's grpc.health.v1, for a container's HEALTHCHECK and for scripts.
-
-Imports little: it runs every few seconds.
-"""
+"""Commands that load little: `dragoman health`, which containers run every few seconds, and `dragoman version`."""
 
 from typing import Annotated, Any
 
-from service.cli.options import Connection, Server, examples, ranged, server_address, with_connection
+import typer
+
+from service.cli.options import Connection, Server, ranged, server_address, with_connection, with_examples
 from service.cli.output import EXIT_SOME_FAILED, fail
 from service.ranges import SECONDS
 
-EPILOG = examples("dragoman health", "dragoman health --server translate.example:50051")
+_LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "grpcio", "protobuf", "sentencepiece", "numpy")
 
 
+@with_examples("dragoman health", "dragoman health --server translate.example:50051")
 @with_connection
 def health(
     connection: Connection,
@@ -34,3 +34,18 @@ def health(
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
     if name != "SERVING":
         fail(f"{address} is {name}", EXIT_SOME_FAILED)
+
+
+@with_examples("dragoman version")
+def version() -> None:
+    """Print the versions of Dragoman, Python and the libraries that matter."""
+    import platform
+    from importlib import metadata
+
+    typer.echo(f"dragoman {metadata.version('dragoman')}")
+    typer.echo(f"python {platform.python_version()} ({platform.machine()})")
+    for name in _LIBRARIES:
+        try:
+            typer.echo(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue

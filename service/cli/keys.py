@@ -19,19 +19,19 @@ app = typer.Typer(
     name="keys", help="API keys for the server's `security.api_keys`.", no_args_is_help=True, rich_markup_mode=None
 )
 
-EPILOG = examples(
-    "dragoman keys new shop",
-    "dragoman keys new shop --file keys.toml --max-queued-tokens 20000 --model en-de --expires 2027-12-31",
-    "dragoman keys new operator --file keys.toml --admin",
-)
-
 
 @app.callback()
 def keys() -> None:
     """Make API keys for the server's `security.api_keys`."""
 
 
-@app.command(epilog=EPILOG)
+@app.command(
+    epilog=examples(
+        "dragoman keys new shop",
+        "dragoman keys new shop --file keys.toml --max-queued-tokens 20000 --model en-de --expires 2027-12-31",
+        "dragoman keys new operator --file keys.toml --admin",
+    )
+)
 @reported()
 def new(
     name: Annotated[str, typer.Argument(help="Whose it is; a key and its successor may share a name.")],

@@ -26,16 +26,16 @@ from service.cli.options import (
     Model,
     Server,
     ToLanguage,
-    examples,
     ranged,
     server_address,
+    with_examples,
     with_record,
 )
 from service.client.channel import RetryPolicy, credentials
 from service.errors import Unavailable
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
 from service.records import BEAM, Priority, TranslateOptions, TranslationRequest
-from service.tools.loadtest.records import ARRIVALS, OK, Summary, summarize
+from service.tools.loadtest.records import ARRIVALS, OK, Summary, highest_rate, summarize
 from service.tools.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
 from service.tools.loadtest.run import (
     LoadConfig,
@@ -46,7 +46,6 @@ from service.tools.loadtest.run import (
     run_closed,
     run_stage,
 )
-from service.tools.loadtest.search import highest_rate
 
 _SEND_DELAY_LIMIT_MS = 20.0
 _CPU_LIMIT = 0.8  # of a CPU for each worker
@@ -56,14 +55,6 @@ _SAMPLE = (
     "Could you tell me where the station is?",
     "He had forgotten to close the window before he left the house, and it rained all night.",
     "Thank you.",
-)
-
-EPILOG = examples(
-    "dragoman loadtest --rate 50",
-    "dragoman loadtest --rate 20 --rate 40 --rate 80 --duration 60 --texts sentences.en --report load.html",
-    "dragoman loadtest --find-p99 250 --texts sentences.en --report load.html --report load.json",
-    "dragoman loadtest --concurrency 32 --beam-size 1 --beam-size 4",
-    "dragoman loadtest --rate 200 --priority interactive --priority batch",
 )
 
 
@@ -134,6 +125,13 @@ class LoadTest:
             check_file(file)
 
 
+@with_examples(
+    "dragoman loadtest --rate 50",
+    "dragoman loadtest --rate 20 --rate 40 --rate 80 --duration 60 --texts sentences.en --report load.html",
+    "dragoman loadtest --find-p99 250 --texts sentences.en --report load.html --report load.json",
+    "dragoman loadtest --concurrency 32 --beam-size 1 --beam-size 4",
+    "dragoman loadtest --rate 200 --priority interactive --priority batch",
+)
 @with_record
 def loadtest(command: LoadTest) -> None:
     """Send calls at a rate, whatever the server does, and report latency from when each was due.

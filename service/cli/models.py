@@ -38,16 +38,10 @@ from service.records import ModelInfo
 
 app = typer.Typer(name="models", invoke_without_command=True, rich_markup_mode=None)
 
-EPILOG = examples("dragoman models", "dragoman models --server translate.example:50051 --json")
-EPILOG_OF_ADD = examples(
-    "dragoman models add opus-mt-en-mg --models ./models",
-    "dragoman models add translate-en_de-1_0.argosmodel --models ./models",
-    "dragoman models add my-ct2-model --models ./models --source-language en --target-language de --version 2",
-)
 _RELOAD_WITHIN_S = 600.0
 
 
-@app.callback(epilog=EPILOG)
+@app.callback(epilog=examples("dragoman models", "dragoman models --server translate.example:50051 --json"))
 @reported()
 @with_connection
 def models(
@@ -85,7 +79,14 @@ def models(
             typer.echo(f"{info.name} runs in ONNX Runtime: {info.runtime_detail}")
 
 
-@app.command(epilog=EPILOG_OF_ADD, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    epilog=examples(
+        "dragoman models add opus-mt-en-mg --models ./models",
+        "dragoman models add translate-en_de-1_0.argosmodel --models ./models",
+        "dragoman models add my-ct2-model --models ./models --source-language en --target-language de --version 2",
+    ),
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
 @reported()
 @with_connection
 def add(

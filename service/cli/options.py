@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -20,6 +20,8 @@ from service.records import OPTIONS, TranslateOptions
 
 if TYPE_CHECKING:
     from service.client import Client, ClientConfig
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def ranged(within: Range, *names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002 - as typer's own
@@ -85,6 +87,16 @@ ConfigFile = Annotated[
 def examples(*lines: str) -> str:
     """Return the end of a help page, one example a line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def with_examples(*lines: str) -> Callable[[_Command], _Command]:
+    """Have the help page of a command end with these examples."""
+
+    def decorate(command: _Command) -> _Command:
+        vars(command)["epilog"] = examples(*lines)
+        return command
+
+    return decorate
 
 
 def text_in(file: Path) -> str:

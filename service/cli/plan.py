@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from model.files import require_writable, write_whole
-from service.cli.options import AsJson, examples, ranged, text_in
+from service.cli.options import AsJson, ranged, text_in, with_examples
 from service.extras import how_to_install
 from service.ranges import MILLISECONDS, RATE, REPLICAS
 from service.tools.loadtest.plan import Measured, read
@@ -24,13 +24,6 @@ _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine 
 _BUSY = 0.85  # of the capacity; beyond, a few more texts mean a long queue
 _FAR = 1.5  # times the lower of two measured rates; what lies between is a guess
 _SUFFIXES = (".png", ".svg")
-
-EPILOG = examples(
-    "dragoman loadtest --rate 5 --rate 20 --rate 30 --rate 40 --rate 60 --texts sentences.en --report one.json",
-    "dragoman plan one.json --rate 500 --p99-ms 400",
-    "dragoman plan one.json --rate 500 --p99-ms 400 --spare 2 --json",
-    "dragoman plan one.json more.json --rate 500 --p99-ms 400 --chart plan.png",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +52,12 @@ class Answer:
         return sorted({max(1, self.needed - 1), self.needed, self.needed + 1, self.replicas})
 
 
+@with_examples(
+    "dragoman loadtest --rate 5 --rate 20 --rate 30 --rate 40 --rate 60 --texts sentences.en --report one.json",
+    "dragoman plan one.json --rate 500 --p99-ms 400",
+    "dragoman plan one.json --rate 500 --p99-ms 400 --spare 2 --json",
+    "dragoman plan one.json more.json --rate 500 --p99-ms 400 --chart plan.png",
+)
 def plan(
     reports: Annotated[
         list[Path], typer.Argument(metavar="REPORT...", help="JSON of `dragoman loadtest` against one replica.")

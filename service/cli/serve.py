@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import BundleDir, ConfigFile, bundle_dir, examples, ranged
+from service.cli.options import BundleDir, ConfigFile, bundle_dir, ranged, with_examples
 from service.config import ServerConfig, load_config, setting_sources
 from service.errors import DragomanError
 from service.ranges import ANY_PORT, ENGINES
@@ -21,12 +21,6 @@ from service.ranges import ANY_PORT, ENGINES
 if TYPE_CHECKING:
     from service.client import AsyncClient, ClientConfig
 
-EPILOG = examples(
-    "dragoman serve",
-    "dragoman serve --bundle ./my-model --port 50052 --engines 2 --set engine.threads=1",
-    "dragoman serve --config dragoman.toml --set limits.max_texts=64",
-    "DRAGOMAN_LISTEN__GRPC_HOST=0.0.0.0 dragoman serve --print-config",
-)
 DEMO_READY_WITHIN_S = 60.0  # the model has to load first
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call a server that listens everywhere
 
@@ -42,6 +36,12 @@ FLAGS = {
 }
 
 
+@with_examples(
+    "dragoman serve",
+    "dragoman serve --bundle ./my-model --port 50052 --engines 2 --set engine.threads=1",
+    "dragoman serve --config dragoman.toml --set limits.max_texts=64",
+    "DRAGOMAN_LISTEN__GRPC_HOST=0.0.0.0 dragoman serve --print-config",
+)
 def serve(
     config: ConfigFile = None,
     bundle: BundleDir = None,

@@ -24,12 +24,12 @@ from service.cli.options import (
     ToLanguage,
     Wait,
     bundle_dir,
-    examples,
     ranged,
     require_bundle_options,
     server_address,
     wait_for,
     with_connection,
+    with_examples,
     with_search,
 )
 from service.cli.output import EXIT_SOME_FAILED, standard_input
@@ -40,7 +40,8 @@ from service.local import DEFAULT_WINDOW, LocalTranslator
 from service.ranges import SECONDS, TEXTS, THREADS
 from service.records import NO_OPTIONS, TextWarning, TranslateAll, TranslateOptions, Translation, TranslationRequest
 
-EPILOG = examples(
+
+@with_examples(
     'dragoman translate "The cat sleeps." "It rains."',
     "dragoman translate --from en --to de < english.txt > german.txt",
     "dragoman translate --bundle default --file english.txt --beam-size 1",
@@ -49,8 +50,6 @@ EPILOG = examples(
     "dragoman translate --document film.srt -o film.de.srt --bundle default",
     "dragoman translate --document po/de.po -o po/de.po --to de",
 )
-
-
 @with_connection
 @with_search
 def translate(

@@ -1,4 +1,4 @@
-"""What became of the calls of a stage, and its figures; when its calls are due.
+"""What became of the calls of a stage, and its figures; when its calls are due; the highest rate that holds a target.
 
 Arrivals are open-loop: calls are due at a rate, whatever the server does.  A caller that waits for answers before it
 sends slows down with the server and hides its queue.  Latency counts from when a call was due, not from when it was
@@ -6,7 +6,8 @@ sent: one that a slow sender held up was late for its user all the same (no coor
 nor charts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,6 +18,8 @@ Seconds = npt.NDArray[np.float64]
 ARRIVALS = ("poisson", "constant")
 PERCENTILES = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 OK = "OK"
+_BY_OVERLOAD = {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+_MAX_FAILED_RATIO = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,3 +124,43 @@ def due_times(rate: float, duration_s: float, rng: np.random.Generator | None) -
     # Given their number, the points of a Poisson process are uniform.  The number is the rate's own and not drawn: a
     # draw for 30 s at 100 a second is off by 2 %, and a search would then find 2 % too much or too little.
     return np.sort(rng.uniform(0.0, duration_s, num))
+
+
+def highest_rate(
+    try_rate: Callable[[float], Summary], *, p99_ms: float, first: float, precision: float = 0.03
+) -> tuple[float, list[tuple[float, Summary]]]:
+    """Return the highest rate tried that held, 0.0 if none did, and every stage in the order of trying.
+
+    The rate doubles until it breaks, then the gap is halved.  A moment without a CPU breaks any rate, also one far
+    below the capacity: the break that ends a search is tried again.  A stage without a single answer ends the search at
+    once, unless overload is why: at a lower rate there may be one.
+
+    Args:
+        try_rate: runs a stage at this many calls a second.
+        p99_ms: a rate holds if its p99 is within this and next to no call failed.
+        first: the rate of the first stage.
+        precision: the search ends when the next rate to try differs by less than this part.
+    """
+    tried: list[tuple[float, Summary]] = []
+    held, broken = 0.0, Counter[float]()
+    rate: float | None = first
+    while rate is not None:
+        summary = try_rate(rate)
+        tried.append((rate, summary))
+        answered = summary.codes.get(OK, 0)
+        is_answered = answered > 0 and summary.calls - answered <= _MAX_FAILED_RATIO * summary.calls
+        if is_answered and summary.latency_ms["p99"] <= p99_ms:
+            held = max(held, rate)
+        else:
+            broken[rate] += 1
+        is_overload = bool(summary.codes) and summary.codes.keys() <= _BY_OVERLOAD
+        lowest = min((other for other in broken if other > held), default=None)
+        if not (OK in summary.codes or is_overload):
+            rate = None
+        elif lowest is None:
+            rate = 2 * held
+        elif lowest - held > max(precision * held, precision * precision * first):
+            rate = (held + lowest) / 2
+        else:
+            rate = lowest if broken[lowest] == 1 else None
+    return held, tried

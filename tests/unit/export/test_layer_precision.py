@@ -13,7 +13,7 @@ from export.importers.command import Format, import_model
 from export.importers.foreign import ImportOptions
 from export.linear import Int8Products
 from export.onnx_export import LAYERS_NAME, write_graphs
-from export.prompts import PROMPTS, prompted_samples
+from export.samples import PROMPTS, prompted_samples
 from export.verify import compare, reference_model, translated_samples
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_config, tiny_model
 from tests.parity.marian_model import write_marian

@@ -15,9 +15,8 @@ import torch
 from safetensors.torch import save
 
 from export.importers.checkpoint import CheckpointWeights
-from export.importers.foreign import ForeignModelError
+from export.importers.foreign import ForeignModelError, stored_float32
 from export.importers.model_bin import ModelFile
-from export.importers.stored import stored_float32
 from tests.fakes.damaged_files import NUM_MUTATIONS, refusals
 from tests.unit.export.importers.test_model_bin import model_bin, variable
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.importers.model_bin import ModelFile, ModelFileError
+from export.importers.foreign import ForeignModelError
+from export.importers.model_bin import ModelFile
 from tests.fakes.damaged_files import NUM_MUTATIONS, refusals
 
 
@@ -140,7 +141,7 @@ class TestHostileFiles:
         ],
     )
     def test_damage_is_refused_with_its_place(self, path, content, message):
-        with pytest.raises(ModelFileError, match=r"model\.bin") as refused:
+        with pytest.raises(ForeignModelError, match=r"model\.bin") as refused:
             ModelFile(write(path, content))
 
         assert message in str(refused.value)
@@ -164,15 +165,15 @@ class TestHostileFiles:
     def test_numbers_that_mean_nothing_are_refused(self, path, variables, message):
         file = ModelFile(write(path, model_bin(variables)))
 
-        with pytest.raises(ModelFileError, match=message):
+        with pytest.raises(ForeignModelError, match=message):
             file.array("w/weight")
 
     def test_another_shape_and_a_missing_variable_are_refused_by_name(self, path):
         file = ModelFile(write(path, GOOD))
 
-        with pytest.raises(ModelFileError, match=r"b/bias has shape \(2,\), \(3,\) is needed"):
+        with pytest.raises(ForeignModelError, match=r"b/bias has shape \(2,\), \(3,\) is needed"):
             file.array("b/bias", (3,))
-        with pytest.raises(ModelFileError, match="no variable 'd/bias'"):
+        with pytest.raises(ForeignModelError, match="no variable 'd/bias'"):
             file.array("d/bias")
 
     def test_mutations_are_read_or_refused(self, path):

@@ -28,7 +28,7 @@ def test_help_lists_every_command_and_a_mistyped_one_is_recognised():
     no_command |= {"settings_page", "__init__"}
 
     files = {file.stem for file in Path(cli.__file__).parent.glob("*.py")} - no_command
-    assert files == {command.replace("-", "_") for command in cli.COMMANDS}
+    assert files == {cli.FILES.get(command, command) for command in cli.COMMANDS}
     assert [command for command in cli.COMMANDS if f"  {command} " not in shown] == []
     assert "Did you mean 'serve'" in run("serv").output
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 from service.cli.app import app
-from service.cli.status import report
+from service.cli.operate import report
 
 STATUS = pb.GetStatusResponse(
     version="1.2",

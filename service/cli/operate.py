@@ -1,4 +1,4 @@
-"""`dragoman status`: the admin port's answer as tables or as JSON, once or every second."""
+"""What operators ask of a running server through its admin port: its status, a reload of its models, a log level."""
 
 import json
 import threading
@@ -13,22 +13,21 @@ from rich.table import Table
 from rich.text import Text
 
 from protos import admin_pb2 as pb
-from service.cli.options import AdminServer, AsJson, Connection, examples, ranged, with_connection
+from service.cli.options import AdminServer, AsJson, Connection, ranged, with_connection, with_examples
 from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
-from service.ranges import REQUESTS
+from service.ranges import REQUESTS, SECONDS
 
 WATCH_PERIOD_S = 1.0
 _WIDTH = 120  # where no terminal says how wide it is
 _STATE_STYLES = {"serving": "green", "up": "green", "loading": "yellow", "starting": "yellow", "draining": "yellow"}
 
-EPILOG = examples(
+
+@with_examples(
     "dragoman serve --admin-port 50052",
     "dragoman status",
     "dragoman status --watch",
     "dragoman status --server 127.0.0.1:50052 --json",
 )
-
-
 @with_connection
 def status(
     connection: Connection,
@@ -60,6 +59,38 @@ def status(
             if not watch:
                 return
             pause.wait(WATCH_PERIOD_S)
+
+
+@with_examples("dragoman reload", "dragoman reload --model en-de --server 127.0.0.1:50052")
+@with_connection
+def reload(
+    connection: Connection,
+    model: Annotated[str, typer.Option(help="Only this one.  [default: all]")] = "",
+    timeout: Annotated[float, ranged(SECONDS, help="For loading and self-test.")] = 600.0,
+    server: AdminServer = DEFAULT_ADMIN_ADDRESS,
+) -> None:
+    """Have a running server look at its repository of models again, as SIGHUP does, and wait for the outcome.
+
+    Exit code 0: every change was made; 2: a bundle was refused, and what was loaded before keeps serving, or a wrong
+    API key; 3: no answer.
+    """
+    with AdminClient(server, connection.client_config()) as client:
+        changes = client.reload_models(model, timeout).changes
+    for change in changes:
+        typer.echo(f"{change.name} {change.version}: {change.result}")
+
+
+@with_examples("dragoman log-level debug", "dragoman log-level info --server 127.0.0.1:50052")
+@with_connection
+def log_level(
+    connection: Connection,
+    level: Annotated[str, typer.Argument(metavar="LEVEL", help="debug, info, warning or error.")],
+    server: AdminServer = DEFAULT_ADMIN_ADDRESS,
+) -> None:
+    """Change the level of a running server's log, until its next start."""
+    with AdminClient(server, connection.client_config()) as client:
+        previous = client.set_log_level(level)
+    typer.echo(f"{previous} -> {level}")
 
 
 def report(status: pb.GetStatusResponse) -> RenderableType:
