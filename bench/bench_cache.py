@@ -66,15 +66,13 @@ async def send(address: str, texts: list[str], at_once: int) -> tuple[float, lis
 
 def under_zipf(megabytes: int, texts: list[str]) -> dict[str, float]:
     """Return what a new server does with these texts."""
-    with tempfile.TemporaryDirectory() as scratch:
-        server = start(None, Path(scratch), DRAGOMAN_ENGINE__RUNNER_FACTORY="", **{SETTING: str(megabytes)})
-        try:
-            seconds, taken = asyncio.run(send(server.address, texts, AT_ONCE))
-            hits = server.metric("dragoman_translation_cache_sentences_total", result="hit")
-            num_bytes = server.metric("dragoman_translation_cache_bytes")
-        finally:
-            server.process.kill()
-            server.process.wait()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        start(None, Path(scratch), DRAGOMAN_ENGINE__RUNNER_FACTORY="", **{SETTING: str(megabytes)}) as server,
+    ):
+        seconds, taken = asyncio.run(send(server.address, texts, AT_ONCE))
+        hits = server.metric("dragoman_translation_cache_sentences_total", result="hit")
+        num_bytes = server.metric("dragoman_translation_cache_bytes")
     taken.sort()
     return {
         "calls_per_s": len(texts) / seconds,

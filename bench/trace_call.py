@@ -97,15 +97,14 @@ def traced(scratch: Path, *, by_http: bool) -> dict[str, tuple[list[str], list[s
     out.mkdir()
     (scratch / "sitecustomize.py").write_text(TRACER.format(root=str(ROOT), out=str(out)))
     path = os.pathsep.join([str(scratch), os.environ.get("PYTHONPATH", "")])
-    server = start(
+    with start(
         default_bundle_dir(),
         scratch,
         PYTHONPATH=path,
         DRAGOMAN_ENGINE__NUM_ENGINES="1",
         DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.worker:create_runner",
         DRAGOMAN_LIMITS__TRANSLATION_CACHE_MB="0",
-    )
-    try:
+    ) as server:
         (engine,) = server.engine_pids()
         processes = {"core": server.process.pid, "engine": engine}
         with Client(server.address) as client:
@@ -130,9 +129,6 @@ def traced(scratch: Path, *, by_http: bool) -> dict[str, tuple[list[str], list[s
             )
             for name, said in busy.items()
         }
-    finally:
-        server.process.kill()
-        server.process.wait()
 
 
 def _watched(processes: dict[str, int], out: Path, step: Callable[[], None]) -> dict[str, dict[str, list[str]]]:

@@ -25,10 +25,8 @@ SHOTS = Path(os.environ.get("CONSOLE_SHOTS", ROOT / "build/console"))
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """The included models, with their own engines."""
     runner = "service.engine.worker:create_runner"
-    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_ENGINE__RUNNER_FACTORY=runner)
-    yield server
-    server.process.kill()
-    server.process.wait()
+    with start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_ENGINE__RUNNER_FACTORY=runner) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

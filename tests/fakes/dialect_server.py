@@ -1,4 +1,4 @@
-"""A real server for the dialects of HTTP, whose models say everything again as it is."""
+"""A real server for the protocols of other services, whose models say everything again as it is."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         repository.put(f"{source}-{target}", "1", languages=(source, target))
     glossaries = tmp_path_factory.mktemp("glossaries")
     (glossaries / "animals.tsv").write_text("cat\tKatze\n")
-    server = start(
+    with start(
         None,
         tmp_path_factory.mktemp("server"),
         DRAGOMAN_MODELS__DIRECTORY=str(repository.directory),
@@ -29,7 +29,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         DRAGOMAN_LISTEN__CORS_ORIGINS="https://a.example",
         DRAGOMAN_SECURITY__IDENTITY_HEADER="x-user",
         DRAGOMAN_SECURITY__TRUSTED_PROXIES="127.0.0.1",
-    )
-    yield server
-    server.process.kill()
-    server.process.wait()
+    ) as server:
+        yield server

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from urllib.error import HTTPError
 
 import psutil
@@ -110,6 +111,14 @@ class ServerProcess:
             yield
         finally:
             file.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -239,10 +248,8 @@ def start_server(echo_bundle: Path, tmp_path: Path) -> Iterator[StartServer]:
 @pytest.fixture(scope="module")
 def server(echo_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server for all tests of a module that leave it as it was."""
-    running = start(echo_bundle, tmp_path_factory.mktemp("server"))
-    yield running
-    running.process.kill()
-    running.process.wait()
+    with start(echo_bundle, tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 def start_default(directory: Path) -> ServerProcess:

@@ -44,12 +44,8 @@ def texts() -> Texts:
 def test_answers_among_64_clients_are_those_of_each_sentence_alone(precision, trained_bundles, texts, tmp_path):
     bundle = trained_bundles[precision]
     alone = translate_alone(bundle, texts)
-    server = start(bundle, tmp_path, DRAGOMAN_ENGINE__PRECISION=precision, **REAL_ENGINE)
-    try:
+    with start(bundle, tmp_path, DRAGOMAN_ENGINE__PRECISION=precision, **REAL_ENGINE) as server:
         rows, together = asyncio.run(translate_together(server, texts))
-    finally:
-        server.process.kill()
-        server.process.wait()
 
     assert [text for text in texts if together[text] != alone[text]] == []
     assert rows >= NUM_CLIENTS

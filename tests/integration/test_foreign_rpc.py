@@ -1,8 +1,6 @@
 """Google's translation service and the Open Inference Protocol, on the port of our own, with real messages."""
 
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -12,34 +10,13 @@ from google.protobuf.message import Message
 from protos import google_translation_pb2 as google
 from protos import open_inference_pb2 as inference
 from tests.fakes.calls import Calls, calling, details_of, error_info, failure
-from tests.fakes.echo_bundle import ModelRepository
+from tests.fakes.dialect_server import ENGLISH, GERMAN, server
 from tests.fakes.secured_server import Code, guarded, keys
-from tests.fakes.server_process import ServerProcess, start
 
-__all__ = ["guarded", "keys"]
+__all__ = ["guarded", "keys", "server"]
 
 GOOGLE, INFERENCE = "/google.cloud.translation.v3.TranslationService/", "/inference.GRPCInferenceService/"
-ENGLISH, GERMAN = "The cat sleeps.", "Die Katze schnurrt laut."
 _Response = TypeVar("_Response", bound=Message)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """English to German and back, and a glossary."""
-    repository = ModelRepository(tmp_path_factory.mktemp("models"))
-    repository.put("en-de", "1", languages=("en", "de"))
-    repository.put("de-en", "1", languages=("de", "en"))
-    glossaries: Path = tmp_path_factory.mktemp("glossaries")
-    (glossaries / "animals.tsv").write_text("cat\tKatze\n")
-    server = start(
-        None,
-        tmp_path_factory.mktemp("server"),
-        DRAGOMAN_MODELS__DIRECTORY=str(repository.directory),
-        DRAGOMAN_MODELS__GLOSSARIES=str(glossaries),
-    )
-    yield server
-    server.process.kill()
-    server.process.wait()
 
 
 async def answered(

@@ -51,10 +51,8 @@ def server(both: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def running(installation: Installation, directory: Path, *options: str) -> Iterator[ServerProcess]:
     """A server of its included models, until the test is done with it."""
-    server = start(None, directory, *options, **installation.environment)
-    yield server
-    server.process.kill()
-    server.process.wait()
+    with start(None, directory, *options, **installation.environment) as server:
+        yield server
 
 
 async def model_of(calls: Calls, **request: Any) -> str:

@@ -28,10 +28,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models))
-    yield server
-    server.process.kill()
-    server.process.wait()
+    with start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models)) as server:
+        yield server
 
 
 async def detected(calls: Calls, *texts: str) -> list[str]:
@@ -140,15 +138,8 @@ async def test_errors_name_the_pairs_as_before(server):
 
 
 async def test_included_models_translate_a_mixed_request_each_text_from_its_language(tmp_path):
-    server = start(None, tmp_path, DRAGOMAN_ENGINE__RUNNER_FACTORY="")
-    try:
-        with Client(server.address) as client:
-            result = client.translate(
-                ["The cat sleeps.", "Der Hund schläft.", "42", "Two children play in the garden."]
-            )
-    finally:
-        server.process.kill()
-        server.process.wait()
+    with start(None, tmp_path, DRAGOMAN_ENGINE__RUNNER_FACTORY="") as server, Client(server.address) as client:
+        result = client.translate(["The cat sleeps.", "Der Hund schläft.", "42", "Two children play in the garden."])
 
     languages = [translation.detected_language for translation in result.translations]
     texts = [translation.text for translation in result.translations]

@@ -28,10 +28,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models))
-    yield server
-    server.process.kill()
-    server.process.wait()
+    with start(None, tmp_path_factory.mktemp("server"), DRAGOMAN_MODELS__DIRECTORY=str(models)) as server:
+        yield server
 
 
 async def scored(calls: Calls, request: pb.ScoreRequest) -> pb.ScoreResponse:

@@ -30,7 +30,7 @@ def server(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     repository = ModelRepository(tmp_path_factory.mktemp("models"))
     for name in ("en-de", "fr-en"):
         repository.put(name, "1", languages=tuple(name.split("-")))
-    running = start(
+    with start(
         None,
         tmp_path_factory.mktemp("server"),
         DRAGOMAN_MODELS__DIRECTORY=str(repository.directory),
@@ -39,10 +39,8 @@ def server(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         DRAGOMAN_LISTEN__GRPC_HOST="localhost",
         DRAGOMAN_LISTEN__HTTP_HOST="localhost",
         **TWO_EDGES,
-    )
-    yield running
-    running.process.kill()
-    running.process.wait()
+    ) as running:
+        yield running
 
 
 @pytest.fixture

@@ -25,18 +25,11 @@ SETTINGS = {
 @contextmanager
 def included_models(directory: Path) -> Iterator[Translate]:
     """Start a server with the included models, one engine each; `directory` is for its log."""
-    server = start(None, directory, **SETTINGS)
-    try:
-        with grpc.insecure_channel(server.address) as channel:
-            method = channel.unary_unary(
-                TRANSLATE, pb.TranslateRequest.SerializeToString, pb.TranslateResponse.FromString
-            )
+    with start(None, directory, **SETTINGS) as server, grpc.insecure_channel(server.address) as channel:
+        method = channel.unary_unary(TRANSLATE, pb.TranslateRequest.SerializeToString, pb.TranslateResponse.FromString)
 
-            def translate(request: TranslationRequest) -> Sequence[Translation]:
-                answer = method(encode_request(request), timeout=TIMEOUT_S)
-                return decode_result(answer, len(request.texts)).translations
+        def translate(request: TranslationRequest) -> Sequence[Translation]:
+            answer = method(encode_request(request), timeout=TIMEOUT_S)
+            return decode_result(answer, len(request.texts)).translations
 
-            yield translate
-    finally:
-        server.process.kill()
-        server.process.wait()
+        yield translate

@@ -169,12 +169,8 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
-        server = start(write_echo_bundle(directory / "echo"), directory, **SETTINGS)
-        try:
+        with start(write_echo_bundle(directory / "echo"), directory, **SETTINGS) as server:
             figures = asyncio.run(run(options, server))
-        finally:
-            server.process.kill()
-            server.process.wait()
     return verdict("Fuzz", figures, facts(figures))
 
 

@@ -112,16 +112,12 @@ def staged(directory: Path) -> Iterator[Scene]:
     keys = {name: generate_key() for name in CLIENTS}
     for name, key in keys.items():
         append_entry(directory / "keys.toml", entry_of(NewKey(name=name), key))
-    server = start(
+    with start(
         bundle,
         directory,
         DRAGOMAN_MODELS__DIRECTORY=str(repository.directory),
         DRAGOMAN_SECURITY__API_KEYS=str(directory / "keys.toml"),
         **LIMITS,
         **PACED,
-    )
-    try:
+    ) as server:
         yield Scene(server, repository, keys)
-    finally:
-        server.process.kill()
-        server.process.wait()

@@ -12,15 +12,6 @@ def samples(family: CounterFamily | GaugeFamily | HistogramFamily) -> dict[tuple
     return {(sample.name, *sample.labels.values()): sample.value for sample in parsed.samples}
 
 
-def test_counter_adds_up_by_the_values_of_its_labels():
-    family = CounterFamily("texts_total", "Texts.", ("model", "code"))
-    family.labels("m", "OK").inc()
-    family.labels("m", "OK").inc(2.5)
-    family.labels('a "b"\n\\c', "OK")
-
-    assert samples(family) == {("texts_total", "OK", "m"): 3.5, ("texts_total", "OK", 'a "b"\n\\c'): 0.0}
-
-
 def test_series_is_the_same_each_time():
     family = CounterFamily("texts_total", "Texts.", ("model",))
 
@@ -32,21 +23,6 @@ def test_family_without_labels_is_shown_from_the_start():
     assert samples(CounterFamily("texts_total", "Texts.", ())) == {("texts_total",): 0.0}
     assert samples(GaugeFamily("rows", "Rows.", ())) == {("rows",): 0.0}
     assert samples(HistogramFamily("tokens", "Tokens.", (), (1,)))[("tokens_count",)] == 0.0
-
-
-def test_histogram_counts_a_value_in_every_bucket_whose_bound_it_does_not_exceed():
-    family = HistogramFamily("wait_seconds", "Wait.", ("model",), (0.5, 1, 10))
-    for value in (0, 0.5, 0.75, 1, 10, 11, 1e6):
-        family.labels("m").observe(value)
-
-    assert samples(family) == {
-        ("wait_seconds_bucket", "0.5", "m"): 2.0,
-        ("wait_seconds_bucket", "1.0", "m"): 4.0,
-        ("wait_seconds_bucket", "10.0", "m"): 5.0,
-        ("wait_seconds_bucket", "+Inf", "m"): 7.0,
-        ("wait_seconds_count", "m"): 7.0,
-        ("wait_seconds_sum", "m"): 1_000_023.25,
-    }
 
 
 def test_gauge_is_counted_up_and_down_set_read_and_removed():

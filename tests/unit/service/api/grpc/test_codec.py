@@ -11,15 +11,15 @@ from protos import translation_pb2 as pb
 from service.api.grpc.calls import Malformed, deserializer
 from service.api.grpc.replies import (
     decode_detected,
-    decode_models,
     decode_result,
+    decode_scores,
     decode_translation,
     encode_answers,
     encode_detected,
-    encode_model,
     encode_result,
+    encode_scores,
 )
-from service.api.grpc.requests import decode_request, encode_request, encode_settings
+from service.api.grpc.requests import decode_request, encode_request
 from service.call import Call
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable
@@ -35,7 +35,7 @@ from service.records import (
     TranslationResult,
     WarningKind,
 )
-from tests.fakes.model_info import model_info
+from service.scores import PairScore, ScoreResult
 
 OPTIONS = st.builds(
     TranslateOptions,
@@ -67,11 +67,6 @@ TOO_LONG = TooLong("has 9 tokens, at most 8 are accepted", field="texts[1]", ind
 @given(st.builds(TranslationRequest, texts=st.lists(st.text("aß猫")).map(tuple), **SETTINGS))
 def test_request_comes_back_as_it_was(request):
     assert decode_request(encode_request(request)) == request
-
-
-@given(st.builds(TranslationRequest, **SETTINGS))
-def test_settings_of_a_stream_come_back_as_they_were(request):
-    assert decode_request(encode_settings(request)) == request
 
 
 def test_result_comes_back_with_each_text_s_error_about_its_place():
@@ -106,9 +101,16 @@ def test_error_of_a_text_of_a_stream_names_no_place():
     assert str(decode_translation(answer.translation).error) == answer.translation.status.message
 
 
-def test_result_with_another_number_of_translations_is_refused():
+def test_reply_with_another_number_of_answers_is_refused():
+    result, scores = TranslationResult(translations=[DONE]), ScoreResult(scores=[PairScore()])
+    found = [DetectedLanguage("de", 0.5)]
+
     with pytest.raises(InternalError, match="1 translations for 2 texts"):
-        decode_result(encode_result(TranslationResult(translations=[DONE]), CALL), 2)
+        decode_result(encode_result(result, CALL), 2)
+    with pytest.raises(InternalError, match="1 scores for 2 texts"):
+        decode_scores(encode_scores(scores), 2)
+    with pytest.raises(InternalError, match="1 languages for 2 texts"):
+        decode_detected(encode_detected(found), 2)
 
 
 def test_way_through_a_third_language_comes_back_with_warnings_that_have_no_segment():
@@ -120,22 +122,8 @@ def test_way_through_a_third_language_comes_back_with_warnings_that_have_no_segm
     assert (back.pivot_language, back.warnings) == ("en", warnings)
 
 
-def test_detected_languages_come_back_as_they_were():
-    found = [DetectedLanguage("de", 0.5), DetectedLanguage("", 0.0)]
-
-    assert decode_detected(encode_detected(found), 2) == found
-    with pytest.raises(InternalError, match="2 languages for 3 texts"):
-        decode_detected(encode_detected(found), 3)
-
-
 def test_class_of_a_later_version_is_as_if_it_were_not_asked_for():
     assert decode_request(pb.TranslateRequest.FromString(b"\x30\x63")).priority is None
-
-
-def test_model_comes_back_as_it_was():
-    info = model_info("m", "2", precision="fp16")
-
-    assert decode_models(pb.ListModelsResponse(models=[encode_model(info, ())])) == [info]
 
 
 @pytest.mark.parametrize(
