@@ -2,10 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Sequence
-from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
@@ -13,32 +10,15 @@ from protos import admin_pb2 as pb
 from service.api.grpc.admin import AdminServicer, encode_status
 from service.call import Call, Caller
 from service.errors import FailedPrecondition, InvalidInput
-from service.models.loaded import LoadedModel, ModelState
-from service.models.registry import ModelChange, Refusal, Result
-from service.models.repository import BundleCandidate
 from service.models.watch import Reloader
-from service.scheduler.pool import EngineSnapshot
 from service.telemetry.logs import get_logger, set_log_level
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log
-from tests.fakes.model_info import model_info
 
 __all__ = ["log"]
 
 
 NOW = 1_000.0
-ENGINE = EngineSnapshot(pid=None, state="waiting", jobs=1, rows=4, max_rows=64, restarts=3, silent_s=0.5)
-SERVING = SimpleNamespace(
-    info=model_info("m", "2", source_language="en", precision="int8"),
-    state=ModelState.SERVING,
-    sha256_12="0" * 12,
-    pool=SimpleNamespace(queued_jobs=5, queued_tokens=50, snapshots=lambda now: [ENGINE]),
-)
-REFUSED = Refusal(
-    name="m",
-    candidate=BundleCandidate(directory=Path("m/3"), name="m", version="3"),
-    error=ValueError("weights.data is truncated"),
-)
 
 
 def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Call:
@@ -56,29 +36,19 @@ def call(age_s: float, *, remaining_s: float = 5.0, request_id: str = "r") -> Ca
 
 
 def status(*calls: Call, max_requests: int = 0) -> pb.GetStatusResponse:
-    hosts, num_requests = [cast("LoadedModel", SERVING)], len(calls)
-    return encode_status(hosts, [REFUSED], calls, now=NOW, max_requests=max_requests, num_requests=num_requests)
-
-
-def change(name: str, version: str, result: Result, reason: str = "") -> ModelChange:
-    return ModelChange(name=name, version=version, result=result, reason=reason)
+    return encode_status([], [], calls, now=NOW, max_requests=max_requests, num_requests=len(calls))
 
 
 class FakeReloader:
-    def __init__(self, *changes: ModelChange, error: Exception | None = None) -> None:
-        self._changes = changes
-        self._error = error
-        self.asked: list[str] = []
-        self.may_end = asyncio.Event()
-        self.ended = asyncio.Event()
+    """Fails when it is told to."""
 
-    async def reload(self, model: str = "") -> Sequence[ModelChange]:
-        self.asked.append(model)
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+        self.may_end = asyncio.Event()
+
+    async def reload(self, model: str = "") -> NoReturn:
         await self.may_end.wait()
-        self.ended.set()
-        if self._error:
-            raise self._error
-        return self._changes
+        raise self._error or AssertionError
 
 
 def servicer(reloader: FakeReloader) -> AdminServicer:
@@ -86,24 +56,6 @@ def servicer(reloader: FakeReloader) -> AdminServicer:
         return status()
 
     return AdminServicer(read, set_log_level, cast("Reloader", reloader))
-
-
-async def test_reload_answers_with_every_change():
-    reloader = FakeReloader(change("m", "2", Result.LOADED), change("m", "1", Result.RETIRED))
-    reloader.may_end.set()
-
-    response = await servicer(reloader).reload_models(pb.ReloadModelsRequest(model="m"), None)
-
-    assert reloader.asked == ["m"]
-    assert [(change.version, change.result) for change in response.changes] == [("2", "loaded"), ("1", "retired")]
-
-
-async def test_a_refused_bundle_fails_the_reload_by_name():
-    reloader = FakeReloader(change("m", "2", Result.LOADED), change("n", "7", Result.REFUSED, "shared.spm is missing"))
-    reloader.may_end.set()
-
-    with pytest.raises(FailedPrecondition, match=r"^1 refused: n 7: shared\.spm is missing$"):
-        await servicer(reloader).reload_models(pb.ReloadModelsRequest(), None)
 
 
 @pytest.mark.parametrize(
@@ -142,19 +94,6 @@ async def test_log_level_changes_at_once_and_the_answer_has_the_one_before(log):
 async def test_an_unknown_level_is_refused_with_those_there_are(log):
     with pytest.raises(InvalidInput, match="level is 'loud', there are debug, info, warning, error"):
         await servicer(FakeReloader()).set_log_level(pb.SetLogLevelRequest(level="loud"), None)
-
-
-def test_models_come_with_their_engines_or_their_reason():
-    serving, refused = status().models
-
-    assert (serving.source_language, serving.precision, serving.queued_jobs, serving.queued_tokens) == (
-        *("en", "int8"),
-        *(5, 50),
-    )
-    (engine,) = serving.engines
-    assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (0, "waiting", 1, 4, 64)
-    assert (engine.restarts, engine.silent_s) == (3, 0.5)
-    assert (refused.state, refused.reason, list(refused.engines)) == ("refused", "weights.data is truncated", [])
 
 
 def test_calls_come_oldest_first_and_bounded():

@@ -45,13 +45,6 @@ class TestFiles:
     def test_key_is_not_in_the_description(self, pair):
         assert "PRIVATE" not in repr(read_material(files_of(pair)))
 
-    def test_key_of_another_certificate_is_named(self, pair, authority):
-        wrong = Pair(pair.certificate, authority.issue("other").key)
-
-        with pytest.raises(ConfigError) as error:
-            read_material(files_of(wrong))
-        assert str(error.value) == f"security.tls_key: {wrong.key} is not the key of {pair.certificate}"
-
     def test_key_with_a_password_is_refused_and_nobody_is_asked_for_it(self, pair):
         key = load_pem_private_key(pair.key.read_bytes(), None)
         locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
