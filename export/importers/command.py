@@ -19,8 +19,7 @@ from export.importers.ctranslate2 import is_ctranslate2, read_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.m2m100 import is_m2m100, read_m2m100
 from export.importers.marian import is_marian, read_marian
-from export.importers.marian_files import is_marian_model
-from export.importers.marian_npz import read_marian_model
+from export.importers.marian_npz import is_marian_model, read_marian_model
 from export.importers.opennmt_py import is_opennmt_py, read_opennmt_py
 from export.importers.t5 import is_t5, read_t5
 from export.onnx_export import ALL_PRECISIONS, ExportOptions, Samples, export_bundle

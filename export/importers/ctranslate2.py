@@ -20,10 +20,11 @@ from export.importers.foreign import (
     read_json,
     read_lines,
     read_settings,
+    require_understood,
     write_tokenizer,
 )
 from export.importers.language_tokens import codes_in, with_languages
-from export.importers.marian_bin import is_marian_bin
+from export.importers.marian_arrays import is_marian_bin
 from export.importers.model_bin import ModelFile
 from export.source import FIRST_VERSION, ExportSource
 from model.config import ModelConfig
@@ -87,7 +88,7 @@ def read_ctranslate2(directory: Path, options: ImportOptions, scratch: Path) -> 
         source_eos=settings.source_eos,
     )
     alignment = _alignment(file, config)
-    _require_all_read(file)
+    require_understood([name for name in file.unread if not _IGNORED.fullmatch(name)], "variables", file.path)
     if package is None:
         named, is_last = _named_languages(directory)
         tokenizer, languages = with_languages(tokenizer, source, named, options, is_last=is_last)
@@ -183,13 +184,6 @@ def _require_translation_model(file: ModelFile) -> None:
         for stack in ("encoder", "decoder"):
             if file.scalar(f"{stack}/{part}", 0):
                 raise ForeignModelError(f"{file.path} has {stack}/{part}, which is not supported")
-
-
-def _require_all_read(file: ModelFile) -> None:
-    unread = [name for name in file.unread if not _IGNORED.fullmatch(name)]
-    if unread:
-        more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
-        raise ForeignModelError(f"{file.path} has variables that are not understood: {', '.join(unread[:3])}{more}")
 
 
 def _newer_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What an importer is told, what it reads settings and numbers with, and the parts that all of them write.
+"""What an importer is told, how it reads settings and numbers, and the parts that all of them write.
 
 Knows no format.  Numbers lie in files and take no memory of their own.
 """
@@ -110,6 +110,13 @@ def blaming(path: Path) -> Iterator[None]:
         raise
     except ValueError as error:
         raise ForeignModelError(f"{path}: {error}") from error
+
+
+def require_understood(left: Sequence[str], what: str, path: Path) -> None:
+    """Raise ForeignModelError if parts of a model are left that nobody asked for: they would change translations."""
+    if left:
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        raise ForeignModelError(f"{path} has {what} that are not understood: {', '.join(left[:3])}{more}")
 
 
 def read_json(path: Path) -> Any:

@@ -19,6 +19,7 @@ from export.importers.checkpoint import (
     read_checkpoint_settings,
     read_vocabulary,
     text_of,
+    with_generation,
 )
 from export.importers.foreign import (
     SOURCE_PIECES,
@@ -33,7 +34,6 @@ from export.importers.foreign import (
     whole_number,
     write_vocabulary,
 )
-from export.importers.generation import with_generation
 from export.importers.language_tokens import choose_pair, languages_of, refuse_source_prefix
 from export.source import ExportSource
 from model.config import ModelConfig

@@ -19,6 +19,7 @@ from export.importers.checkpoint import (
     read_checkpoint_settings,
     read_vocabulary,
     text_of,
+    with_generation,
 )
 from export.importers.foreign import (
     SOURCE_PIECES,
@@ -34,7 +35,6 @@ from export.importers.foreign import (
     whole_number,
     write_vocabulary,
 )
-from export.importers.generation import with_generation
 from export.importers.language_tokens import with_languages
 from export.source import ExportSource
 from model.config import ModelConfig, NormPlacement

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from export.builder import Array
-from export.importers.foreign import ForeignModelError, State, blaming, index_of, with_zero_row
-from export.importers.marian_bin import BinFile
-from export.importers.npz_file import NpzFile
+from export.importers.foreign import ForeignModelError, State, blaming, index_of, require_understood, with_zero_row
+from export.importers.marian_arrays import ArrayFile
 from model.config import Activation, Architecture, ModelConfig, NormPlacement
 
 UNKNOWN, END = "<unk>", "</s>"  # in every vocabulary
@@ -48,7 +47,7 @@ Settings = Mapping[str, Any]  # texts, lists and mappings of them: nothing in th
 class MarianWeights:
     """The arrays of a file under the names of `model/transformer.py`."""
 
-    def __init__(self, file: NpzFile | BinFile, settings: Settings) -> None:
+    def __init__(self, file: ArrayFile[Any], settings: Settings) -> None:
         self._file = file
         self._settings = settings
         self._source = "Wemb" if "Wemb" in file else "encoder_Wemb"
@@ -76,11 +75,7 @@ class MarianWeights:
                 state |= self._norm(f"{stack}.norm", f"{stack}_top_ln", config.d_model)
             if config.embedding_norm:
                 state |= self._norm(f"{stack}.embedding_norm", f"{stack}_emb_ln", config.d_model, suffix="_pre")
-        if left := self._file.unread:
-            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            raise ForeignModelError(
-                f"{self._file.path} has arrays that are not understood: {', '.join(left[:3])}{more}"
-            )
+        require_understood(self._file.unread, "arrays", self._file.path)
         return config, state
 
     def _config(self, source: Sequence[str], target: Sequence[str], *, writes_unknown: bool) -> ModelConfig:

@@ -16,7 +16,13 @@ import numpy as np
 import torch
 
 from export.builder import Array
-from export.importers.checkpoint import CheckpointWeights, flag, model_type_of, read_checkpoint_settings
+from export.importers.checkpoint import (
+    CheckpointWeights,
+    flag,
+    model_type_of,
+    read_checkpoint_settings,
+    with_generation,
+)
 from export.importers.foreign import (
     SOURCE_PIECES,
     SOURCE_VOCABULARY,
@@ -32,7 +38,6 @@ from export.importers.foreign import (
     whole_number,
     write_vocabulary,
 )
-from export.importers.generation import with_generation
 from export.importers.language_tokens import added_tokens, choose_pair, language_of
 from export.source import ExportSource
 from model.config import Activation, ModelConfig

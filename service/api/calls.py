@@ -3,7 +3,7 @@
     begin           makes the record of the call and counts it in
     admit           says whose key it is made with, and refuses what the server has no room for
     fail, left      note why it has no answer
-    end             accounts for it
+    end             accounts for it: in the metrics, in the log if it was slow, in a trace where traces are wanted
 
 Knows no protocol: a frontend says where a call comes from and what came with it, and turns errors into its own.
 """
@@ -13,25 +13,68 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from service.api.auth import KEY_HEADERS, Authenticator, Metadata
-from service.call import Call, Caller
+from service.call import PHASES, Call, Caller
+from service.config import TelemetryConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
+from service.extras import how_to_install
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
 from service.telemetry.metrics import Metrics
-from service.telemetry.observers import CallObserver, SlowCalls
+
+if TYPE_CHECKING:
+    from service.telemetry.traces import Traces
 
 REQUEST_ID_KEY = "x-request-id"
 WARNINGS_KEY = "x-translation-warnings"
 TRACE_KEYS = frozenset({"traceparent", "tracestate"})  # www.w3.org/TR/trace-context
+SLOW_CALLS_LOGGED, SLOW_CALLS_S = 20, 20.0  # lines in so many seconds: what a reader of the log can take
 REFUSALS_LOGGED = 10  # callers without a good key, a minute: anybody can make more of them than a disk holds
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
+CallObserver: TypeAlias = Callable[[Call], None]  # told of each call that has ended; holds numbers and names, no texts
 Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the deadline as time.monotonic()
 
 _random = Random()
+
+
+class SlowCalls:
+    """Logs calls that took longer than the threshold, a line each with where the time went."""
+
+    def __init__(self, threshold_s: float, *, count: Callable[[], None], limit: LogLimit | None = None) -> None:
+        """Watch calls; `count` is told of each that takes longer than `threshold_s`, logged or not."""
+        self.threshold_s = threshold_s
+        self._count = count
+        self._limit = limit or LogLimit(max_lines=SLOW_CALLS_LOGGED, period_s=SLOW_CALLS_S)
+
+    def log(self, call: Call) -> None:
+        """Log a call that took longer; streams, be they texts or a health Watch, last as long as they please."""
+        if not call.has_phases:
+            return
+        self._count()
+        left_out = self._limit.take()
+        if left_out is None:
+            return
+        phases = {f"{name}_ms": round(getattr(call, f"{name}_s") * 1e3, 1) for name in PHASES}
+        get_logger().warning(
+            "slow_request",
+            request_id=call.request_id,
+            method=call.method,
+            model=call.model,
+            client=call.caller.name,
+            client_source=call.caller.source,
+            code=call.code,
+            duration_ms=round(call.duration_s * 1e3, 1),
+            **phases,
+            last_phase=call.phase,
+            texts=call.texts,
+            finished_texts=call.finished_texts,
+            source_tokens=call.source_tokens,
+            target_tokens=call.target_tokens,
+            left_out=left_out,
+        )
 
 
 class CallLifecycle:
@@ -186,3 +229,15 @@ def _to_domain_error(error: BaseException, call: Call) -> DragomanError:
         return DeadlineExceeded("the deadline passed")
     get_logger().error("call_failed", **describe_error(error))
     return InternalError(f"internal error; the server's log has it under request id {call.request_id}")
+
+
+def load_traces(config: TelemetryConfig) -> "type[Traces] | None":
+    """Return the class that sends traces, or None where nobody wants them; ValueError if its libraries are missing."""
+    if config.otlp_endpoint is None:
+        return None
+    try:
+        from service.telemetry.traces import Traces  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is not installed: {how_to_install('otel')}"
+        raise ValueError(f"telemetry.otlp_endpoint is {config.otlp_endpoint!r} and {missing}") from error
+    return Traces

@@ -32,10 +32,9 @@ from service.models.options import search_params
 from service.ranges import OUTAGE, PROCESSES, RECORDS
 from service.records import BEAM, TranslateOptions
 from service.tools.bulk.formats import BulkPart
-from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of
+from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of, translate_parts
 from service.tools.bulk.ray_engine import translate_on_ray
-from service.tools.bulk.run import MAX_OUTAGE_S, translate_parts
-from service.tools.bulk.workers import BundleWorker, ServerWorker
+from service.tools.bulk.workers import MAX_OUTAGE_S, BundleWorker, ServerWorker
 
 ENGINES = ("local", "ray")
 # Of the search: what a run notes, so that it goes on with the same.

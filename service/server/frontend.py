@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle
+from service.api.calls import CallLifecycle, SlowCalls, load_traces
 from service.api.grpc import dragoman, google, health, kserve, reflection
 from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.dragoman import TranslationServicer
@@ -38,7 +38,6 @@ from service.documents.formats import load_readers
 from service.errors import Unavailable
 from service.models.catalogue import CallScheduler
 from service.telemetry.metrics import Metrics
-from service.telemetry.observers import SlowCalls, load_traces
 from service.translate.glossaries import Glossaries, UploadedGlossaries
 from service.translate.routing import Router
 from service.translate.translator import Translator

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 from model.files import require_writable
 from service.api.auth import authenticator
+from service.api.calls import load_traces
 from service.api.grpc.server import server_tls
 from service.config import ServerConfig
 from service.models.check import BundleChecker, check_until_good
 from service.models.repository import bundle_source
-from service.telemetry.observers import load_traces
 from service.translate.glossaries import Glossaries
 
 

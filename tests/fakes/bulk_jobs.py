@@ -6,8 +6,7 @@ from typing import Any
 
 from service.engine.wire import FinishReason
 from service.records import TranslateAll, TranslatedText, Translation
-from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_of
-from service.tools.bulk.run import translate_parts
+from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_of, translate_parts
 
 
 class Killed(BaseException):

@@ -11,11 +11,10 @@ import grpc.aio
 import pytest
 
 from service.api.auth import Authenticator
-from service.api.calls import CallLifecycle, Refuse
+from service.api.calls import CallLifecycle, CallObserver, Refuse
 from service.api.grpc.calls import CallHandlers, Malformed
 from service.call import Call
 from service.telemetry.metrics import Metrics
-from service.telemetry.observers import CallObserver
 from tests.fakes.books import sample_of, samples
 
 ONE, MANY = "test.Service/One", "test.Service/Many"

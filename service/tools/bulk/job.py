@@ -15,18 +15,23 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from model.files import write_whole, writing
-from service.errors import InternalError
+from service.api.grpc.requests import check_encodable
+from service.errors import InternalError, InvalidInput
+from service.records import TranslateAll
 from service.tools.bulk.formats import BulkPart, Format, JsonLines, Lines
 from service.tools.bulk.parquet import Parquet
 from service.tools.bulk.table import Table
 
+OnPart = Callable[[BulkPart], None]
 Failures = list[tuple[int, str]]  # record's number in the part, from 0, and why it has no translation
 
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
@@ -261,3 +266,36 @@ class BulkJob:
         for file in files:
             if file not in (self._lock, self._done_file):
                 file.unlink(missing_ok=True)
+
+
+def translate_parts(job: BulkJob, parts: Iterable[BulkPart], translate_all: TranslateAll, on_part: OnPart) -> None:
+    """Translate and keep these parts, in order; a text that fails becomes an empty one.
+
+    The texts of all parts are one stream, so that the next part's are under way before one is written.  After an error
+    (no answer, another version of the model, a source that has changed), what has been kept stays.
+    """
+    every = tuple(parts)
+    mistakes: deque[InvalidInput | None] = deque()  # of the texts taken and not translated yet
+
+    def sendable_texts() -> Iterator[str]:
+        for text in job.texts(every):
+            try:
+                check_encodable(text, "the text")
+            except InvalidInput as error:
+                mistakes.append(error)
+                yield ""  # blank costs nothing
+            else:
+                mistakes.append(None)
+                yield text
+
+    translations = translate_all(sendable_texts())
+    for part in every:
+        texts: list[str] = []
+        failures: Failures = []
+        for number, translation in enumerate(islice(translations, part.count)):
+            error = mistakes.popleft() or translation.error
+            texts.append(translation.text if error is None else "")
+            if error is not None:
+                failures.append((number, str(error)))
+        job.write(part, texts, failures)
+        on_part(part)

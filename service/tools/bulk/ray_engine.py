@@ -21,8 +21,7 @@ from service.errors import DragomanError
 from service.extras import how_to_install
 from service.records import TranslateAll
 from service.tools.bulk.formats import BulkPart
-from service.tools.bulk.job import BulkJob
-from service.tools.bulk.run import OnPart, translate_parts
+from service.tools.bulk.job import BulkJob, OnPart, translate_parts
 from service.tools.bulk.workers import Opener, Say, say_on_stderr
 
 _LAST_WORDS_S = 5.0  # for what workers said before the end

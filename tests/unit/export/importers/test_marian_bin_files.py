@@ -13,9 +13,8 @@ import pytest
 
 from export.importers.ctranslate2 import is_ctranslate2
 from export.importers.foreign import ForeignModelError, ImportOptions
-from export.importers.marian_bin import BinFile
-from export.importers.marian_files import is_marian_model, marian_files
-from export.importers.marian_npz import read_marian_model
+from export.importers.marian_arrays import BinFile
+from export.importers.marian_npz import is_marian_model, marian_files, read_marian_model
 from export.importers.marian_shortlist import TextLimits, read_marian_shortlist
 from model.config import Architecture
 from model.shortlist import Shortlist

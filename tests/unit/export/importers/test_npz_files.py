@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from export.importers.foreign import ForeignModelError, ImportOptions
+from export.importers.marian_arrays import NpzFile
 from export.importers.marian_npz import SETTINGS_NAME, read_marian_model
-from export.importers.npz_file import NpzFile
 from export.source import ExportSource
 from model.config import StopRule
 from model.manifest import AlignmentHeads, DecodingDefaults

@@ -10,8 +10,7 @@ import pytest
 from service.errors import InternalError, TooLong
 from service.records import Translation
 from service.tools.bulk.formats import BulkPart, Lines
-from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, JobError
-from service.tools.bulk.run import translate_parts
+from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, JobError, translate_parts
 from tests.fakes.bulk_jobs import Killed, job_of, killed_after, run_job, shout, translate_missing
 
 WHOLE = "".join(f"LINE {number}\n" for number in range(10))

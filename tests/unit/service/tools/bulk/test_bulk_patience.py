@@ -6,7 +6,7 @@ import pytest
 
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.records import Translation
-from service.tools.bulk.run import WaitReport, late_if_alive, translated_in_pieces, until_answered
+from service.tools.bulk.workers import WaitReport, late_if_alive, translated_in_pieces, until_answered
 
 AWAY = Unavailable("nobody there")
 LATE = DeadlineExceeded("the limit of 60 s passed")

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from service.api.calls import SlowCalls
 from service.call import Call, Caller, Phase
 from service.telemetry.logs import LogLimit
-from service.telemetry.observers import SlowCalls
 from tests.fakes.logs import log
 
 __all__ = ["log"]
