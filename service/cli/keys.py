@@ -1,16 +1,16 @@
 """`dragoman keys new`: makes an API key, shows it once, and writes or shows its entry for the server."""
 
 import fcntl
+import json
 import os
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from model.files import kind_of, write_whole
-from service.api.auth import KeyEntry, digest_of, generate_key, parse_keys
+from service.api.auth import digest_of, generate_key, parse_keys
 from service.cli.options import examples, ranged, text_in
 from service.cli.output import reported
 from service.ranges import QUEUED_TOKENS, WEIGHT
@@ -46,17 +46,17 @@ def new(
     expires: Annotated[datetime | None, typer.Option(help="Good before this moment, UTC.")] = None,
 ) -> None:
     """Make a key and print it: once, as only its digest is kept."""
-    new_key = NewKey(
-        name=name,
+    key = generate_key()
+    entry = entry_of(
+        key,
+        name,
         priority=priority,
         weight=weight,
         max_queued_tokens=max_queued_tokens,
-        models=tuple(models) if models else None,
+        models=models or None,
         admin=admin or None,
         expires=expires,
     )
-    key = generate_key()
-    entry = entry_of(new_key, key)
     if file is not None:
         append_entry(file, entry)
     print(key)
@@ -64,25 +64,16 @@ def new(
         print(f"\n# for the file that security.api_keys names:\n{entry}", end="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewKey:
-    """What the holder of the new key may do; None takes the default of `KeyEntry`."""
+def entry_of(key: str, name: str, **rights: Any) -> str:
+    """Return the entry of a key in TOML; raises ValueError for a value that no entry may have.
 
-    name: str
-    priority: str | None = None  # "interactive" or "batch"
-    weight: float | None = None
-    max_queued_tokens: int | None = None
-    models: tuple[str, ...] | None = None
-    admin: bool | None = None
-    expires: datetime | None = None  # without a time zone: UTC
-
-
-def entry_of(new: NewKey, key: str) -> str:
-    """Return the entry in TOML; raises ValueError for a value that no entry may have."""
-    given = {item.name: getattr(new, item.name) for item in fields(new) if item.name != "name"}
-    values = {"name": new.name, "sha256": digest_of(key).hex(), **given}
-    assert set(values) == {item.name for item in fields(KeyEntry)}
-    lines = [f"{name} = {_to_toml(value)}" for name, value in values.items() if value is not None]
+    Args:
+        key: of which the entry has the digest.
+        name: whose it is.
+        rights: further fields of `KeyEntry`; None means its default, and a time without a zone is in UTC.
+    """
+    values = {"name": name, "sha256": digest_of(key).hex(), **rights}
+    lines = [f"{field} = {_to_toml(value)}" for field, value in values.items() if value is not None]
     entry = "\n".join(["[[keys]]", *lines, ""])
     parse_keys(entry)
     return entry
@@ -111,16 +102,8 @@ def append_entry(file: Path, entry: str) -> None:
         os.close(descriptor)
 
 
-def _to_toml(value: str | float | bool | tuple[str, ...] | datetime) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case datetime():
-            return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-        case tuple():
-            return f"[{', '.join(_to_toml(item) for item in value)}]"
-        case str():
-            escaped = (char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08X}" for char in value)
-            return f'"{"".join(escaped)}"'
-        case _:
-            return str(value)
+def _to_toml(value: Any) -> str:
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    # JSON's numbers, booleans, texts and lists are TOML's, too, but for one character that TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", r"\u007f")

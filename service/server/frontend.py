@@ -146,7 +146,7 @@ class Frontend:
         dialects = [
             libretranslate,
             DeepL(router, status, glossaries),
-            DeepLDocuments(files, status, glossaries, self._http_calls.work_on),
+            DeepLDocuments(files, status, glossaries, self._http_calls),
             DeepLGlossaries(router, glossaries),
         ]
         console = [Console(router, files, status)] if has_console(config.listen) else []

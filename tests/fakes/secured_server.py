@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from service.api.auth import generate_key
-from service.cli.keys import NewKey, append_entry, entry_of
+from service.cli.keys import append_entry, entry_of
 from tests.fakes.calls import Calls
 from tests.fakes.server_process import ServerProcess, StartServer
 
@@ -35,14 +35,14 @@ class Keys:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.shop = self.add(NewKey(name="shop"))
-        self.elsewhere = self.add(NewKey(name="elsewhere", models=("other",)))
-        self.admin = self.add(NewKey(name="operator", admin=True))
+        self.shop = self.add("shop")
+        self.elsewhere = self.add("elsewhere", models=["other"])
+        self.admin = self.add("operator", admin=True)
 
-    def add(self, new: NewKey) -> str:
+    def add(self, name: str, **rights: object) -> str:
         """A key that is in the file from here on."""
         key = generate_key()
-        append_entry(self.file, entry_of(new, key))
+        append_entry(self.file, entry_of(key, name, **rights))
         return key
 
 

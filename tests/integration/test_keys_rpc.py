@@ -5,7 +5,6 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from service.api.auth import generate_key
-from service.cli.keys import NewKey
 from tests.fakes.calls import LIST_MODELS, TRANSLATE, Calls, calling, details_of, eventually, failure
 from tests.fakes.secured_server import QUICK, Code, Keys, code_with, events, guarded, keys, retried, with_key
 from tests.fakes.server_process import ServerProcess
@@ -57,7 +56,7 @@ class TestKeys:
         keys = Keys(tmp_path / "changing.toml")
         server = start_server(DRAGOMAN_SECURITY__API_KEYS=str(keys.file), DRAGOMAN_SECURITY__RELOAD_S=QUICK)
         async with calling(server.address) as calls:
-            new = keys.add(NewKey(name="new"))
+            new = keys.add("new")
             await retried(lambda: is_good(calls, new))
 
             keys.file.write_text("[[keys]")

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.api.auth import generate_key
-from service.cli.keys import NewKey, append_entry, entry_of
+from service.cli.keys import append_entry, entry_of
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.http_requests import ask, post
 from tests.fakes.server_process import ServerProcess, start
@@ -48,7 +48,7 @@ class Servers:
             repository.put(f"{source}-{target}", "1", languages=(source, target))
         keys = directory / "keys.toml"
         self.key = generate_key()
-        append_entry(keys, entry_of(NewKey(name="shop"), self.key))
+        append_entry(keys, entry_of(self.key, "shop"))
         (directory / "glossaries").mkdir()
         models = {
             "DRAGOMAN_MODELS__DIRECTORY": str(repository.directory),

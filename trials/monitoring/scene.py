@@ -16,7 +16,7 @@ import grpc.aio
 
 from protos import translation_pb2 as pb
 from service.api.auth import generate_key
-from service.cli.keys import NewKey, append_entry, entry_of
+from service.cli.keys import append_entry, entry_of
 from tests.fakes.calls import Calls, calling
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.load import Load, offer
@@ -111,7 +111,7 @@ def staged(directory: Path) -> Iterator[Scene]:
     bundle = repository.put("echo", "1.0.0")
     keys = {name: generate_key() for name in CLIENTS}
     for name, key in keys.items():
-        append_entry(directory / "keys.toml", entry_of(NewKey(name=name), key))
+        append_entry(directory / "keys.toml", entry_of(key, name))
     with start(
         bundle,
         directory,

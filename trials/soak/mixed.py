@@ -28,7 +28,7 @@ from protos import google_translation_pb2 as google_pb
 from protos import open_inference_pb2 as inference
 from service.api.auth import generate_key
 from service.api.grpc import google, kserve
-from service.cli.keys import NewKey, append_entry, entry_of
+from service.cli.keys import append_entry, entry_of
 from tests.fakes.books import Watch, watching
 from tests.fakes.calls import TRANSLATE, Calls, calling, code_of
 from tests.fakes.http_requests import post
@@ -217,7 +217,7 @@ def main() -> int:
         file = Path(directory) / "keys.toml"
         keys = {name: generate_key() for name in ("one", "two", "measure")}
         for name, key in keys.items():
-            append_entry(file, entry_of(NewKey(name=name), key))
+            append_entry(file, entry_of(key, name))
         settings = {
             "DRAGOMAN_ENGINE__RUNNER_FACTORY": "service.engine.worker:create_runner",
             "DRAGOMAN_ENGINE__NUM_ENGINES": str(os.cpu_count()),

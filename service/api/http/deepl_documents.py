@@ -2,15 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
 from starlette.responses import Response
 
+from service.api.http.calls import HttpCalls
 from service.api.http.deepl import DIALECT, IGNORED_KEY, GlossaryFields
 from service.api.http.fields import File, checked
 from service.api.http.files import KEPT_S, FileTranslator, JobStatus, Progress, TranslatedFile, download
@@ -23,8 +23,6 @@ from service.records import TranslationRequest
 from service.translate.glossaries import UploadedGlossaries
 
 RESOURCES = replace(DIALECT, statuses={})  # what is not there is 404
-
-WorkOn = Callable[[Call, str, Callable[[Call], Coroutine[Any, Any, None]]], None]
 
 
 class DocumentBody(GlossaryFields):
@@ -74,17 +72,13 @@ class DeepLDocuments:
     """Answers requests about documents."""
 
     def __init__(
-        self, files: FileTranslator, server: ServerStatus, glossaries: UploadedGlossaries, work_on: WorkOn
+        self, files: FileTranslator, server: ServerStatus, glossaries: UploadedGlossaries, calls: HttpCalls
     ) -> None:
-        """Answer nothing yet.
-
-        Args:
-            work_on: `HttpCalls.work_on`.
-        """
+        """Answer nothing yet; `calls` take the work that goes on after an answer."""
         self._files = files
         self._server = server
         self._glossaries = glossaries
-        self._work_on = work_on
+        self._calls = calls
 
     @operation(
         DIALECT, "/v2/document", "Send a document", Handle, body=DocumentBody, kinds=(MULTIPART,), takes_files=True
@@ -112,7 +106,9 @@ class DeepLDocuments:
         )
         self._files.check(wish, call)
         document_id, key = await self._server.begin_document(call.caller.identity)
-        self._work_on(call, f"{DIALECT.name}/document_work", lambda own: self._translate(document_id, file, wish, own))
+        self._calls.work_on(
+            call, f"{DIALECT.name}/document_work", lambda own: self._translate(document_id, file, wish, own)
+        )
         ignored = ", ".join(sorted(name for name in body.model_extra or () if name.isidentifier()))
         return answer_with(
             Handle(document_id=document_id, document_key=key), {IGNORED_KEY: ignored[:200]} if ignored else None

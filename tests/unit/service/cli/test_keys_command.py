@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from model import files
 from service.api.auth import parse_keys
 from service.cli import keys
-from service.cli.keys import NewKey, append_entry, entry_of
+from service.cli.keys import append_entry, entry_of
 from service.records import Priority
 
 
@@ -47,12 +47,12 @@ def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_
 
         def write_whole(path: Path, content: bytes, *, new_mode: int) -> None:
             if not later:
-                later.append(pool.submit(append_entry, file, entry_of(NewKey(name="second"), "2")))
+                later.append(pool.submit(append_entry, file, entry_of("2", "second")))
                 assert wait(later, timeout=0.05).not_done  # it waits for the lock
             files.write_whole(path, content, new_mode=new_mode)
 
         monkeypatch.setattr(keys, "write_whole", write_whole)
-        append_entry(file, entry_of(NewKey(name="first"), "1"))
+        append_entry(file, entry_of("1", "first"))
         later[0].result(10)
 
     found = [parse_keys(file.read_text()).find(key) for key in ("1", "2")]
@@ -80,7 +80,7 @@ def test_a_pipe_or_device_gets_the_entry_and_stays():
 
 
 def test_any_character_of_a_name_is_written_so_that_toml_reads_it():
-    (entry,) = tomllib.loads(entry_of(NewKey(name="x", models=('a"b\\c', "ä\n")), "key"))["keys"]
+    (entry,) = tomllib.loads(entry_of("key", "x", models=['a"b\\c', "ä\n"]))["keys"]
 
     assert entry["models"] == ['a"b\\c', "ä\n"]
 
