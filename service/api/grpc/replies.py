@@ -18,6 +18,9 @@ from service.records import (
     DetectedLanguage,
     Link,
     ModelInfo,
+    PairScore,
+    ScoredToken,
+    ScoreResult,
     Span,
     Term,
     TermUse,
@@ -29,7 +32,6 @@ from service.records import (
     TranslationResult,
     WarningKind,
 )
-from service.records import PairScore, ScoredToken, ScoreResult
 
 _FINISH_REASONS = numbers_of(FinishReason, "FINISH_REASON")
 _FINISH_REASONS_OF: dict[int, FinishReason] = {number: reason for reason, number in _FINISH_REASONS.items()}

@@ -13,13 +13,14 @@ from service.errors import InvalidInput
 from service.records import (
     NO_OPTIONS,
     Priority,
+    ScorePair,
+    ScoreRequest,
     Segmentation,
     Term,
     TextFormat,
     TranslateOptions,
     TranslationRequest,
 )
-from service.records import ScorePair, ScoreRequest
 
 
 def numbers_of(kinds: type[Enum], prefix: str) -> dict[Any, Any]:

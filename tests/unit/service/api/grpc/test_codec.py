@@ -25,7 +25,9 @@ from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable
 from service.records import (
     DetectedLanguage,
+    PairScore,
     Priority,
+    ScoreResult,
     Span,
     TextWarning,
     TranslatedText,
@@ -35,7 +37,6 @@ from service.records import (
     TranslationResult,
     WarningKind,
 )
-from service.scores import PairScore, ScoreResult
 
 OPTIONS = st.builds(
     TranslateOptions,
