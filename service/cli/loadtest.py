@@ -17,7 +17,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from service.api.grpc.requests import encode_request
 from service.cli.lines import from_bytes
 from service.cli.options import (
     READY_WITHIN_S,
@@ -32,6 +31,7 @@ from service.cli.options import (
     with_record,
 )
 from service.client.channel import RetryPolicy, credentials
+from service.client.messages import encode_request
 from service.errors import Unavailable
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
 from service.records import BEAM, Priority, TranslateOptions, TranslationRequest

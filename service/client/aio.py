@@ -28,10 +28,18 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from service.api.grpc.replies import decode_detected, decode_models, decode_result, decode_scores
-from service.api.grpc.requests import check_encodable, encode_request, encode_score_request, encode_settings
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig, call_metadata, open_aio_channel, proxy_on_the_way
 from service.client.failures import closed_is_unavailable, connection_failure, domain_error, wait_until_ready
+from service.client.messages import (
+    check_encodable,
+    decode_detected,
+    decode_models,
+    decode_result,
+    decode_scores,
+    encode_request,
+    encode_score_request,
+    encode_settings,
+)
 from service.client.stream import StreamCall, TaskReader, ThreadReader
 from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
 from service.errors import DeadlineExceeded

@@ -16,9 +16,8 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.api.grpc.replies import decode_translation
-from service.api.grpc.requests import encode_stream_texts
 from service.client.failures import domain_error, times_cancelled
+from service.client.messages import decode_translation, encode_stream_texts
 from service.client.texts import Unanswered, checked, checked_async, too_late
 from service.errors import DragomanError, InternalError, Unavailable
 from service.records import Translation

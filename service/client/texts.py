@@ -8,8 +8,8 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from service.api.grpc.requests import check_encodable
 from service.client.channel import Backoff, RetryPolicy
+from service.client.messages import check_encodable
 from service.errors import DeadlineExceeded, DragomanError, Overloaded, TooLong, Unavailable
 from service.records import Translation
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import grpc
 
 from protos import translation_pb2 as pb
-from service.api.grpc.replies import decode_result
-from service.api.grpc.requests import encode_request
+from service.client.messages import decode_result, encode_request
 from service.records import Translation, TranslationRequest
 from tests.fakes.calls import TRANSLATE
 from tests.fakes.server_process import start

@@ -10,8 +10,15 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from protos import translation_pb2 as pb
-from service.api.grpc.replies import encode_answers, encode_detected, encode_model, encode_result, encode_scores
-from service.api.grpc.requests import decode_request, decode_score_request
+from service.api.grpc.codec import (
+    decode_request,
+    decode_score_request,
+    encode_answers,
+    encode_detected,
+    encode_model,
+    encode_result,
+    encode_scores,
+)
 from service.api.grpc.status import code_of
 from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable

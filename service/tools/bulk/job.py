@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from model.files import write_whole, writing
-from service.api.grpc.requests import check_encodable
+from service.client.messages import check_encodable
 from service.errors import InternalError, InvalidInput
 from service.records import TranslateAll
 from service.tools.bulk.formats import BulkPart, Format, JsonLines, Lines

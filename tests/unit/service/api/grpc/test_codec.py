@@ -9,18 +9,21 @@ from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
 from service.api.grpc.calls import Malformed, deserializer
-from service.api.grpc.replies import (
-    decode_detected,
-    decode_result,
-    decode_scores,
-    decode_translation,
+from service.api.grpc.codec import (
+    decode_request,
     encode_answers,
     encode_detected,
     encode_result,
     encode_scores,
 )
-from service.api.grpc.requests import decode_request, encode_request
 from service.call import Call
+from service.client.messages import (
+    decode_detected,
+    decode_result,
+    decode_scores,
+    decode_translation,
+    encode_request,
+)
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput, TooLong, Unavailable
 from service.records import (
