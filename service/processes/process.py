@@ -95,7 +95,7 @@ class Spare:
 
     def __init__(self, name: str, command_line: Callable[[int], list[str]]) -> None:
         """Make none yet; name and command line are those of the program."""
-        self._name, self.command_line = name, command_line
+        self._name, self._command_line = name, command_line
         self.process: ChildProcess | None = None
         self._making: asyncio.Task[None] | None = None
 
@@ -119,7 +119,7 @@ class Spare:
 
     async def _make(self) -> None:
         try:
-            self.process = await _spawn(self._name, self.command_line)
+            self.process = await _spawn(self._name, self._command_line)
         except OSError as error:
             get_logger().warning(f"spare_{self._name}_not_made", reason=str(error))
         finally:

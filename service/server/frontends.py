@@ -178,9 +178,9 @@ class FrontendProcess(SchedulerService):
         """Start nothing yet; this is one of several frontends."""
         self._frontends = frontends
         self._name = f"edge {number}"
-        lifecycle, command_line = frontends.config.lifecycle, frontends.spare.command_line
+        lifecycle = frontends.config.lifecycle
         self.supervisor = Supervisor(
-            Program(name="edge", command_line=command_line, spec=self._spec, spare=frontends.spare),
+            Program(name="edge", command_line=_command_line, spec=self._spec, spare=frontends.spare),
             SupervisorConfig(start_timeout_s=lifecycle.start_timeout_s, heartbeat_timeout_s=lifecycle.engine_silence_s),
             on_record=self._take,
             on_lost=self._lose,
