@@ -40,7 +40,7 @@ _NOTHING = _Held()  # of a caller that is not inside
 
 
 class Admission:
-    """The door: everything that is inside holds a `Reservation`."""
+    """Lets requests in; everything that is inside holds a `Reservation`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Admission:
         on_empty: Callable[[], None] = lambda: None,
         on_leave: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create an open door.
+        """Let everybody in, within the limits.
 
         Args:
             limits: how much may be inside.
@@ -109,7 +109,7 @@ class Admission:
             field: of the request, that has the texts.
 
         Raises:
-            Unavailable: the door is closed.
+            Unavailable: it is closed.
             InvalidInput: no texts, or too many.
             DeadlineExceeded: nobody waits for the answer any more.
             Overloaded: as many requests, or as many source tokens, as allowed are inside.
@@ -168,7 +168,7 @@ class Admission:
         """Return a reservation for one stream, whose texts take theirs from it; a full token budget does not refuse it.
 
         Raises:
-            Unavailable: the door is closed.
+            Unavailable: it is closed.
             Overloaded: as many streams as allowed are inside, and the caller has its share of them.
         """
         if self._refusal is not None:

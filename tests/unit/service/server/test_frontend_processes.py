@@ -204,8 +204,8 @@ async def test_text_of_a_stream_that_would_be_too_late_says_why_it_was_refused(j
     assert caught.value.reason == "deadline_unattainable"
 
 
-async def test_process_that_takes_over_is_told_of_models_door_and_log_level(joined):
-    door = ServingState(is_serving=True)
+async def test_process_that_takes_over_is_told_of_models_state_and_log_level(joined):
+    state = ServingState(is_serving=True)
     await joined.frontends.set_state(is_serving=True)
     set_log_level("error")
 
@@ -215,7 +215,7 @@ async def test_process_that_takes_over_is_told_of_models_door_and_log_level(join
 
     assert joined.model.info == joined.host.info
     assert joined.host.offers.calls == 1
-    assert joined.frontend.told == ["error", door]
+    assert joined.frontend.told == ["error", state]
     assert joined.spares_made == 2  # another one, now that the one that there was serves
 
 
