@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -105,12 +106,12 @@ class Catalogue:
 
     def __init__(self) -> None:
         self.models: tuple[ServedModel, ...] = ()
-        self._found: dict[tuple[str | None, str, str, frozenset[str] | None], ServedModel] = {}
+        self._found = lru_cache(_MOST_KEPT)(self._find)
 
     def replace(self, models: Iterable[ServedModel]) -> None:
         """Have later calls find these models."""
         self.models = tuple(models)
-        self._found.clear()
+        self._found.cache_clear()
 
     def find(
         self,
@@ -125,16 +126,14 @@ class Catalogue:
         Raises:
             NotFound: no model fits; the message lists the models that there are.
         """
-        question = (model, source_language, target_language, allowed)
-        found = self._found.get(question)
-        if found is None:
-            models = [one for one in self.models if allowed is None or one.info.name in allowed]
-            infos = [one.info for one in models]
-            index = index_of(infos, model=model, source_language=source_language, target_language=target_language)
-            if len(self._found) >= _MOST_KEPT:
-                self._found.clear()
-            found = self._found[question] = models[index]
-        return found
+        return self._found(model, source_language, target_language, allowed)
+
+    def _find(
+        self, model: str | None, source_language: str, target_language: str, allowed: frozenset[str] | None
+    ) -> ServedModel:
+        models = [one for one in self.models if allowed is None or one.info.name in allowed]
+        infos = [one.info for one in models]
+        return models[index_of(infos, model=model, source_language=source_language, target_language=target_language)]
 
 
 _Result = TypeVar("_Result")

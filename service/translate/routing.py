@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 from service.call import Call
@@ -68,7 +69,7 @@ class Router:
         self._loading = asyncio.Lock()
         self._load_at = 0.0  # time.monotonic() from which on the detector may be loaded
         self._models: Sequence[ServedModel] = ()  # that the routes below are of
-        self._found: dict[tuple[str | None, str, str, frozenset[str] | None], Routes] = {}
+        self._found = lru_cache(_MOST_KEPT)(self._find_routes)
 
     def infos(self, call: Call) -> list[ModelInfo]:
         """Return the descriptions of the models that the caller may use; none while the server starts."""
@@ -155,15 +156,15 @@ class Router:
             return NOWHERE
         if self._models is not self.translator.catalogue.models:
             self._models = self.translator.catalogue.models
-            self._found.clear()
-        question = (request.model, request.source_language, request.target_language, call.models)
-        found = self._found.get(question)
-        if found is None:
-            if len(self._found) >= _MOST_KEPT:
-                self._found.clear()
-            infos = [info for info in self.infos(call) if request.model in (None, info.name)]
-            found = self._found[question] = routes_of(infos, request.source_language, request.target_language)
-        return found
+            self._found.cache_clear()
+        return self._found(request.model, request.source_language, request.target_language, call.models)
+
+    def _find_routes(
+        self, model: str | None, source_language: str, target_language: str, allowed: frozenset[str] | None
+    ) -> Routes:
+        infos = [one.info for one in self._models if allowed is None or one.info.name in allowed]
+        infos = [info for info in infos if model in (None, info.name)]
+        return routes_of(infos, source_language, target_language)
 
     def _has_languages(self, name: str) -> bool:
         return any(model.info.name == name and model.info.languages for model in self.translator.catalogue.models)
