@@ -9,10 +9,10 @@ import pytest
 from model.bundle import Bundle
 from model.transformer import Transformer
 from service.engine.cpu import runner
+from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.cpu.runner import CpuRunner, session_options
 from service.engine.wire import SearchParams
 from tests.fakes.engine_runs import translate
-from tests.fakes.int8_products import needs_int8_products
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 PARAMS = SearchParams(beam_size=4, max_target_tokens=20)
@@ -29,7 +29,7 @@ def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bund
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("int8",))
 
 
-@needs_int8_products
+@pytest.mark.skipif(not multiplies_int8_exactly(cpu_flags()), reason="this CPU has no int8 dot products")
 def test_both_kinds_of_cpu_get_the_same_translations_and_scores(monkeypatch, bundle, model):
     sources = random_sentences(model.config, range(2, 12))
 
