@@ -2,8 +2,9 @@
 
     difference("There were 60,000,000 people.", "Es gab 60.000 Menschen.", "en", "de")  # -> one missing, one too many
 
-What numbers mean is compared, not how they are written.  Digits may be words in the other text ("2", "zwei").  Of other
-languages than English and German the words for numbers are not known here: with those, only digits are compared.
+What numbers mean is compared, not how they are written.  Digits may be words in the other text ("2", "zwei").  A unit
+beside a number ("250 ml") has to be in the translation, too, as a symbol or a word.  Of other languages than English
+and German the words are not known here: with those, only digits are compared.
 
 Pure.  A text without digits costs one search.
 """
@@ -15,7 +16,21 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from service.text.numbers import MONTH, MONTH_NUMBERS, SPELLED, WORDS, Number, Value, numbers, primary
+from service.records import Span
+from service.text.numbers import (
+    MONTH,
+    MONTH_NUMBERS,
+    SPELLED,
+    WORDS,
+    Number,
+    Value,
+    numbers,
+    ordinal,
+    primary,
+    separators,
+    written,
+)
+from service.text.units import LONGEST_BEFORE, row_beside, unit, unit_behind
 
 _DIGIT = re.compile(r"\d")
 _MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)
@@ -27,10 +42,11 @@ _MOST_COMPARED = 100
 
 
 class Difference(NamedTuple):
-    """The numbers that only one of two texts has."""
+    """The numbers that only one of two texts has, and those that both have, but one without their unit."""
 
     missing: tuple[Number, ...]  # of the source
     surplus: tuple[Number, ...]  # of the translation
+    bare: tuple[Number, ...] = ()  # of the source, whose unit the translation lacks
 
 
 def difference(source: str, target: str, source_language: str, target_language: str) -> Difference | None:
@@ -47,7 +63,7 @@ def difference(source: str, target: str, source_language: str, target_language: 
     languages = primary(source_language), primary(target_language)
     compare = _by_meaning if set(languages) <= SPELLED.keys() else _by_digits
     found = compare(source, target, *languages)
-    return found if found.missing or found.surplus else None
+    return found if any(found) else None
 
 
 class _Part(NamedTuple):
@@ -59,16 +75,18 @@ class _Part(NamedTuple):
 
 def _by_meaning(source: str, target: str, source_language: str, target_language: str) -> Difference:
     """Compare texts in languages whose words for numbers are known."""
-    missing, surplus = _unmatched(numbers(source, source_language), numbers(target, target_language))
+    said, given = numbers(source, source_language), numbers(target, target_language)
+    bare = _without_units(source, target, said, given, target_language)
+    missing, surplus = _unmatched(said, given)
     if not (missing or surplus) or max(len(missing), len(surplus)) > _MOST_COMPARED:
-        return Difference(tuple(missing), tuple(surplus))
+        return Difference(tuple(missing), tuple(surplus), bare)
     left, right = _parts(missing), _parts(surplus)
     left, right = _without_pairs(left, right, f"{source}\n{target}")
     left = _without_words(left, target, target_language)
     right = _without_words(right, source, source_language)
     if left and right and _plain_digits(left) == _plain_digits(right) != "":
-        return Difference((), ())
-    return Difference(_owners(missing, left), _owners(surplus, right))
+        return Difference((), (), bare)
+    return Difference(_owners(missing, left), _owners(surplus, right), bare)
 
 
 def _unmatched(said: Sequence[Number], given: Sequence[Number]) -> tuple[list[Number], list[Number]]:
@@ -221,3 +239,70 @@ def _is_scaled(one: str, other: str) -> bool:
     """Whether one has but more zeros than the other, as 7,900,000,000 has more than "7.9 billion"."""
     short, long = sorted((one, other), key=len)
     return len(short) <= 3 and len(long) - len(short) >= 3 and long.rstrip("0") == short.rstrip("0")
+
+
+def _without_units(
+    source: str, target: str, said: Sequence[Number], given: Sequence[Number], language: str
+) -> tuple[Number, ...]:
+    """Return the numbers of the source whose unit stands beside none of their value, nor often enough elsewhere."""
+    owners = defaultdict[int, list[Number]](list)
+    for number in said[:_MOST_COMPARED]:
+        if number.kind in ("number", "fraction") and (row := row_beside(source, *number.span)) is not None:
+            owners[row].append(number)
+    return tuple(
+        number
+        for row, owned in owners.items()
+        for said_as in (unit(row, language),)
+        if len(said_as.said.findall(target)) < len(owned)
+        for number in owned
+        if not any(
+            said_as.behind.match(target, one.span.end)
+            or said_as.said.search(target, max(0, one.span.begin - LONGEST_BEFORE), one.span.begin)
+            for one in given[:_MOST_COMPARED]
+            if one.values & number.values
+        )
+    )
+
+
+def quantity(text: str, number: Number, source_language: str, target_language: str) -> tuple[Span, str]:
+    """Return where a number of the source stands with the unit behind it, and how the target language writes both."""
+    form, span = written(number, source_language, target_language), number.span
+    languages = primary(source_language), primary(target_language)
+    found = unit_behind(text, span.end) if number.kind in ("number", "fraction") else None
+    if found is None or not SPELLED.keys() >= {*languages}:
+        return span, form
+    row, end = found
+    return Span(span.begin, end), f"{form} {unit(row, languages[1]).symbol}"
+
+
+def rewritten(source: str, target: str, source_language: str, target_language: str, spans: Sequence[Span] = ()) -> str:
+    """Return a translation of the same length whose numbers are not written as the source's language writes them.
+
+    Those are amounts that a model has copied ("1.234.567" in English), but no decimal point without a unit behind it,
+    which may be one of a version or a section; and English ordinals with the ending of another number ("3th").
+
+    Args:
+        source: what was translated.
+        target: its translation.
+        source_language: BCP 47.
+        target_language: as well.
+        spans: of the source, which come back as they are.
+    """
+    if primary(target_language) == "en":
+        target = _ENGLISH_ORDINAL.sub(
+            lambda match: match[0] if match[0] in source else ordinal(int(match[1]), "en"), target
+        )
+    decimal, group = separators(source_language)
+    for number in numbers(source, source_language) if separators(target_language) != (decimal, group) else ():
+        text, form = number.text, written(number, source_language, target_language)
+        is_plain = number.kind == "number" and len(form) == len(text) and form != text
+        is_amount = decimal == "," or group in text or unit_behind(source, number.span.end)
+        if not (is_plain and is_amount):
+            continue
+        if not any(text in source[begin:end] for begin, end in spans):
+            copied = re.search(rf"(?<![\w.,]){re.escape(text)}(?!\w|[.,]\d)", target)
+            target = target if copied is None else target[: copied.start()] + form + target[copied.end() :]
+    return target
+
+
+_ENGLISH_ORDINAL = re.compile(r"(?<![\w.,])(\d+)(?:st|nd|rd|th)\b")

@@ -329,7 +329,7 @@ def written(number: Number, source_language: str, target_language: str) -> str:
         (digits,) = [str(value) for what, value in number.values if what == "code"]
         return f"{int(digits[:2])}:{digits[2:]}"  # the model says "Uhr" or does not
     if number.kind == "ordinal":
-        return _ordinal(int(number.parts[0]), target)
+        return ordinal(int(number.parts[0]), target)
     if number.kind in ("month_first", "day_first", "short_date"):
         day, month, *year = [int(part) for part in number.parts]
         name = list(MONTHS[target])[month - 1]
@@ -337,51 +337,25 @@ def written(number: Number, source_language: str, target_language: str) -> str:
     return number.text
 
 
-def rewritten(source: str, target: str, source_language: str, target_language: str, spans: Sequence[Span] = ()) -> str:
-    """Return a translation of the same length whose numbers are not written as the source's language writes them.
-
-    Those are amounts that a model has copied ("1.234.567" in English), but no decimal point, which may be one of a
-    version or a section; and English ordinals with the ending of another number ("3th").
-
-    Args:
-        source: what was translated.
-        target: its translation.
-        source_language: BCP 47.
-        target_language: as well.
-        spans: of the source, which come back as they are.
-    """
-    if primary(target_language) == "en":
-        target = _ENGLISH_ORDINAL.sub(
-            lambda match: match[0] if match[0] in source else _ordinal(int(match[1]), "en"), target
-        )
-    decimal, group = separators(source_language)
-    for number in numbers(source, source_language) if separators(target_language) != (decimal, group) else ():
-        text, form = number.text, written(number, source_language, target_language)
-        is_plain = number.kind == "number" and len(form) == len(text) and form != text
-        if not is_plain or (decimal != "," and group not in text):
-            continue
-        if not any(text in source[begin:end] for begin, end in spans):
-            copied = re.search(rf"(?<![\w.,]){re.escape(text)}(?!\w|[.,]\d)", target)
-            target = target if copied is None else target[: copied.start()] + form + target[copied.end() :]
-    return target
+_FORMULA = re.compile(r"[^\W\d_]{1,2}[ \u00a0]?[=<>≤≥≈±]|[=≈±]")  # "n = 1,204"; "> 3.11" may be a version
+_COMPARED = re.compile(r"[<>≤≥]")
 
 
-_ENGLISH_ORDINAL = re.compile(r"(?<![\w.,])(\d+)(?:st|nd|rd|th)\b")
-
-
-def written_price(text: str, source_language: str, target_language: str) -> str:
-    """Return how the target language writes an amount with the sign of a currency; anything else as it is."""
+def written_amount(text: str, source_language: str, target_language: str) -> str:
+    """Return how the target language writes an amount of money or of a formula ("n = 1,204"); the rest as it is."""
     found = numbers(text, source_language)
     if len(found) != 1 or found[0].kind != "number":
         return text
     begin, end = found[0].span
     rest = (text[:begin] + text[end:]).strip()
-    if not rest or any(unicodedata.category(sign) != "Sc" for sign in rest):
+    is_money = bool(rest) and all(unicodedata.category(sign) == "Sc" for sign in rest)
+    is_compared = _COMPARED.fullmatch(rest) and (found[0].text[0] == "0" or "," in text)
+    if not (is_money or is_compared or _FORMULA.fullmatch(rest)):
         return text
     return text[:begin] + written(found[0], source_language, target_language) + text[end:]
 
 
-def _ordinal(number: int, language: str) -> str:
+def ordinal(number: int, language: str) -> str:
     if language == "de":
         return f"{number}."
     return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

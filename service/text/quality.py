@@ -105,6 +105,7 @@ def issues(
         found.append((WarningKind.COPIED, "the translation is the source"))
     if changed := difference(said, given, source_language, target_language):
         message = f"numbers of the source that are missing: {len(changed.missing)}; new ones: {len(changed.surplus)}"
+        message += f"; without their unit: {len(changed.bare)}" if changed.bare else ""
         found.append((WarningKind.NUMBERS, message))
     scripts = scripts_of(target_language)
     if scripts and not (target.isascii() and scripts[0] == "Latn"):

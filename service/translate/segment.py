@@ -18,8 +18,8 @@ from service.records import Link, Span, TermUse, TextWarning, TranslatedSegment,
 from service.text.alignment import moved, mover_to_written
 from service.text.document import Segment, Tag
 from service.text.glossary import honour, kept
-from service.text.number_check import difference
-from service.text.numbers import numbers, rewritten, written, written_price
+from service.text.number_check import difference, quantity, rewritten
+from service.text.numbers import numbers, written_amount
 from service.text.patterns import has_branches
 from service.text.placeholders import Strategy, strategies
 from service.text.placement import is_well_formed, place_tags
@@ -161,7 +161,7 @@ class _Tries:
         text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
         tagged = {tag.position for tag in self.segment.tags}
         self.prices = {
-            span: written_price(text[slice(*span)], *languages)
+            span: written_amount(text[slice(*span)], *languages)
             for span in self.spans
             if tagged.isdisjoint(range(span.begin + 1, span.end))
         }
@@ -203,14 +203,13 @@ class _Tries:
         if all(kind is not WarningKind.NUMBERS for kind, _ in best.issues):
             return {}
         changed = difference(text, best.hypotheses[0].text, *languages)
-        chosen = numbers(text, languages[0]) if all_numbers or not changed else changed.missing
-        free = [
-            one for one in chosen if all(one.span.end <= begin or end <= one.span.begin for begin, end in self.spans)
-        ]
+        chosen = numbers(text, languages[0]) if all_numbers or not changed else (*changed.missing, *changed.bare)
         forms = {}
-        for one in free:
-            form, (begin, end) = written(one, *languages), one.span
-            if one.text[-1] == "." != form[-1] and not any(map(str.isalnum, text[end:])):
+        for one in chosen:
+            (begin, end), form = quantity(text, one, *languages)
+            if any(begin < span.end and span.begin < end for span in self.spans):
+                continue
+            if text[end - 1] == "." != form[-1] and not any(map(str.isalnum, text[end:])):
                 end -= 1  # "at 5 p.m." ends a sentence too
             forms[Span(begin, end)] = form
         return forms

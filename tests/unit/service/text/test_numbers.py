@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.number_check import difference
-from service.text.numbers import numbers, rewritten, separators, written, written_price
+from service.text.number_check import difference, quantity, rewritten
+from service.text.numbers import numbers, separators, written, written_amount
 
 SAME = {  # English, German
     "separators": [
@@ -209,7 +209,7 @@ def test_a_number_is_written_as_the_target_language_writes_it(text, languages, e
     ],
 )
 def test_an_amount_of_money_is_written_as_the_target_language_writes_it(text, languages, expected):
-    assert written_price(text, *languages.split()) == expected
+    assert written_amount(text, *languages.split()) == expected
 
 
 @pytest.mark.parametrize(
