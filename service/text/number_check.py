@@ -14,7 +14,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from service.records import Span
 from service.text.numbers import (
@@ -30,7 +30,7 @@ from service.text.numbers import (
     separators,
     written,
 )
-from service.text.units import LONGEST_BEFORE, row_beside, unit, unit_behind
+from service.text.units import QUANTITY, row_beside, unit, unit_behind
 
 _DIGIT = re.compile(r"\d")
 _MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)
@@ -49,7 +49,9 @@ class Difference(NamedTuple):
     bare: tuple[Number, ...] = ()  # of the source, whose unit the translation lacks
 
 
-def difference(source: str, target: str, source_language: str, target_language: str) -> Difference | None:
+def difference(
+    source: str, target: str, source_language: str, target_language: str, kept: Sequence[str] = ()
+) -> Difference | None:
     """Return how the numbers of a translation differ from those of its source; None: they do not.
 
     Args:
@@ -57,13 +59,26 @@ def difference(source: str, target: str, source_language: str, target_language: 
         target: its translation.
         source_language: BCP 47.
         target_language: as well.
+        kept: parts of the source that stand in every translation as they are; their numbers do not count.
     """
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
         return None
     languages = primary(source_language), primary(target_language)
-    compare = _by_meaning if set(languages) <= SPELLED.keys() else _by_digits
-    found = compare(source, target, *languages)
-    return found if any(found) else None
+    is_known = set(languages) <= SPELLED.keys()
+    bare = _without_units(source, target, *languages) if is_known and QUANTITY.search(source) else ()
+    said, given = (without(source, kept), without(target, kept)) if kept else (source, target)
+    missing, surplus = (_by_meaning if is_known else _by_digits)(said, given, *languages)
+    return Difference(missing, surplus, bare) if missing or surplus or bare else None
+
+
+def without(text: str, kept: Sequence[str]) -> str:
+    """Return a text with blanks in place of parts of it."""
+    for part in kept:
+        text = text.replace(part, " ")
+    return text
+
+
+_Both: TypeAlias = tuple[tuple[Number, ...], tuple[Number, ...]]  # that are missing, and surplus
 
 
 class _Part(NamedTuple):
@@ -73,20 +88,18 @@ class _Part(NamedTuple):
     owner: Number
 
 
-def _by_meaning(source: str, target: str, source_language: str, target_language: str) -> Difference:
+def _by_meaning(source: str, target: str, source_language: str, target_language: str) -> _Both:
     """Compare texts in languages whose words for numbers are known."""
-    said, given = numbers(source, source_language), numbers(target, target_language)
-    bare = _without_units(source, target, said, given, target_language)
-    missing, surplus = _unmatched(said, given)
+    missing, surplus = _unmatched(numbers(source, source_language), numbers(target, target_language))
     if not (missing or surplus) or max(len(missing), len(surplus)) > _MOST_COMPARED:
-        return Difference(tuple(missing), tuple(surplus), bare)
+        return tuple(missing), tuple(surplus)
     left, right = _parts(missing), _parts(surplus)
     left, right = _without_pairs(left, right, f"{source}\n{target}")
     left = _without_words(left, target, target_language)
     right = _without_words(right, source, source_language)
     if left and right and _plain_digits(left) == _plain_digits(right) != "":
-        return Difference((), (), bare)
-    return Difference(_owners(missing, left), _owners(surplus, right), bare)
+        return (), ()
+    return _owners(missing, left), _owners(surplus, right)
 
 
 def _unmatched(said: Sequence[Number], given: Sequence[Number]) -> tuple[list[Number], list[Number]]:
@@ -199,11 +212,11 @@ def _owners(side: Sequence[Number], left: Sequence[_Part]) -> tuple[Number, ...]
     return tuple([number for number in side if number.span in spans])
 
 
-def _by_digits(source: str, target: str, *_: str) -> Difference:
+def _by_digits(source: str, target: str, *_: str) -> _Both:
     """Compare texts by their digits alone; what may be said in words, or on another clock, is no difference."""
     missing, surplus = _unmatched(_digits_only(source), _digits_only(target))
     if _joined(missing) == _joined(surplus):
-        return Difference((), ())
+        return (), ()
     for one in list(missing):
         other = next((other for other in surplus if _is_scaled(_joined([one]), _joined([other]))), None)
         if other is not None:
@@ -214,7 +227,7 @@ def _by_digits(source: str, target: str, *_: str) -> Difference:
         missing, surplus = ([one for one in side if _joined([one])[1:].strip("0")] for side in (missing, surplus))
     if _CHINESE_NUMBER.search(source + target):
         missing, surplus = [], []
-    return Difference(tuple(missing), tuple(surplus))
+    return tuple(missing), tuple(surplus)
 
 
 _CHINESE_NUMBER = re.compile("[〇一二三四五六七八九十百千万億亿兆만억조]")
@@ -241,27 +254,23 @@ def _is_scaled(one: str, other: str) -> bool:
     return len(short) <= 3 and len(long) - len(short) >= 3 and long.rstrip("0") == short.rstrip("0")
 
 
-def _without_units(
-    source: str, target: str, said: Sequence[Number], given: Sequence[Number], language: str
-) -> tuple[Number, ...]:
+def _without_units(source: str, target: str, source_language: str, target_language: str) -> tuple[Number, ...]:
     """Return the numbers of the source whose unit stands beside none of their value, nor often enough elsewhere."""
     owners = defaultdict[int, list[Number]](list)
-    for number in said[:_MOST_COMPARED]:
+    for number in numbers(source, source_language)[:_MOST_COMPARED]:
         if number.kind in ("number", "fraction") and (row := row_beside(source, *number.span)) is not None:
             owners[row].append(number)
-    return tuple(
-        number
-        for row, owned in owners.items()
-        for said_as in (unit(row, language),)
-        if len(said_as.said.findall(target)) < len(owned)
-        for number in owned
-        if not any(
-            said_as.behind.match(target, one.span.end)
-            or said_as.said.search(target, max(0, one.span.begin - LONGEST_BEFORE), one.span.begin)
-            for one in given[:_MOST_COMPARED]
-            if one.values & number.values
-        )
-    )
+    bare, given = list[Number](), list[Number]()
+    for row, owned in owners.items():
+        _, said, behind = unit(row, target_language)
+        if len(said.findall(target)) >= len(owned):
+            continue
+        given = given or numbers(target, target_language)[:_MOST_COMPARED]
+        for number in owned:
+            same = [one.span for one in given if one.values & number.values]
+            if not any(behind.match(target, end) or said.search(target, max(0, at - 4), at) for at, end in same):
+                bare.append(number)
+    return tuple(bare)
 
 
 def quantity(text: str, number: Number, source_language: str, target_language: str) -> tuple[Span, str]:

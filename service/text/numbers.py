@@ -201,6 +201,13 @@ _CLOCK = re.compile(rf"(\d{{1,2}})(?:[:.](\d\d))?(?:[:.](\d\d))?{GAP}?([aApP])?\
 _SCALE = re.compile(  # "12 to 16 thousand": group 1 where another number comes first
     rf"({GAP}?(?:[-–]|to|or|and|bis|oder|und){GAP}?\d[\d.,]*+)?(?:{GAP}|-)?([^\W\d_]++)"
 )
+_SECTION = re.compile(  # "section 4.1" is no amount and no date
+    r"\b(?:section|sec|chapter|chap|ch|figure|fig|table|tab|article|art|appendix|version|v|release|no|item|clause|step"
+    r"|abschnitt|absatz|abs|kapitel|kap|abbildung|abb|tabelle|anhang|anlage|artikel|nr|punkt|ziffer|ziff|teil)s?\b\.?"
+    rf"{GAP}\Z",
+    re.IGNORECASE,
+)
+_LONGEST_SECTION = 14  # characters
 _PART_OF_DAY = re.compile(  # which half of the day an hour without more is in
     r"\b(?:morning|afternoon|evening|tonight|night|noon|midday|midnight|morgens?|früh\w*|vormittags?|mittags?"
     r"|nachmittags?|abends?|nachts?|mitternacht)\b",
@@ -225,6 +232,15 @@ def _number(match: re.Match[str], language: str) -> Number:
     kind, text = match.lastgroup or "", match[0]
     values: set[Value]
     parts: Sequence[int] = ()
+    if (
+        kind in ("number", "short_date")
+        and "." in text
+        and _SECTION.search(match.string, max(0, match.start() - _LONGEST_SECTION), match.start())
+    ):
+        text = text.removesuffix(".")
+        values = {value for value in _digits(text, language)[0] if "," in separators(language)[0] or value[0] == "list"}
+        place = Span(match.start(), match.start() + len(text))
+        return Number(text, place, "section", frozenset({("written", text), *values}))
     if kind == "number":
         values, parts = _amount(match, language)
     elif kind == "code":  # of a gate, a paper, a motorway: "B27", "A4"
@@ -302,7 +318,8 @@ def _digits(text: str, language: str) -> tuple[set[Value], Sequence[int]]:
     for decimal, group in (signs, signs[::-1]):
         if _of_format(decimal, group).fullmatch(plain):
             value = sign * Fraction(plain.replace(group, "").replace(decimal, "."))
-            return {("amount", value)}, (int(value),) if value.denominator == 1 else ()
+            copied: set[Value] = {("written", plain)} if decimal != signs[0] else set()
+            return {("amount", value), *copied}, (int(value),) if value.denominator == 1 else ()
     parts = [int(run) for run in re.findall(r"\d+", plain)]
     is_like_a_date = "," in plain and parts[-1] > 999  # "31,12,2024" is nothing that a language writes
     return {("list", tuple(parts))}, () if is_like_a_date else parts
@@ -337,22 +354,25 @@ def written(number: Number, source_language: str, target_language: str) -> str:
     return number.text
 
 
-_FORMULA = re.compile(r"[^\W\d_]{1,2}[ \u00a0]?[=<>≤≥≈±]|[=≈±]")  # "n = 1,204"; "> 3.11" may be a version
+# What stands beside numbers: "US$", "€…bn", "n ="; "> 3.11" may be a version.
+_MONEY = re.compile(r"(?:[A-Z]{0,3}[$¢-¥\u20a0-\u20cf](?:bn|[kmKM])?|[-–/\s])*+(?<![-–/])")
+_FORMULA = re.compile(r"(?:[^\W\d_]{1,2}[ \u00a0]?[=<>≤≥≈±]|[=≈±])\s*[-–]?")
 _COMPARED = re.compile(r"[<>≤≥]")
 
 
 def written_amount(text: str, source_language: str, target_language: str) -> str:
     """Return how the target language writes an amount of money or of a formula ("n = 1,204"); the rest as it is."""
     found = numbers(text, source_language)
-    if len(found) != 1 or found[0].kind != "number":
+    if not found or any(number.kind != "number" for number in found):
         return text
-    begin, end = found[0].span
-    rest = (text[:begin] + text[end:]).strip()
-    is_money = bool(rest) and all(unicodedata.category(sign) == "Sc" for sign in rest)
+    edges = [0, *(edge for number in found for edge in number.span), len(text)]
+    pieces = [text[begin:end] for begin, end in zip(edges[::2], edges[1::2], strict=True)]
+    rest = "".join(pieces).strip()
     is_compared = _COMPARED.fullmatch(rest) and (found[0].text[0] == "0" or "," in text)
-    if not (is_money or is_compared or _FORMULA.fullmatch(rest)):
+    if not (is_compared or _MONEY.fullmatch(rest) or _FORMULA.fullmatch(rest)):
         return text
-    return text[:begin] + written(found[0], source_language, target_language) + text[end:]
+    forms = [written(number, source_language, target_language) for number in found]
+    return "".join([piece for both in zip(pieces, [*forms, ""], strict=True) for piece in both])
 
 
 def ordinal(number: int, language: str) -> str:

@@ -116,9 +116,12 @@ _NOT_AFTER_TEXT = r"(?<![^\s(\[\"'“„‚«])"
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _NUMBER_BEGINS, _NUMBER_ENDS = r"(?<!\w)(?<!\d[.,:/-])", r"(?!\w|[.,:/-]\d)"
 
+_FORMULA_BEGINS = r"(?<![\w.-])(?:[^\W\d_]|[A-Z]{2})[ \u00a0]?[=<>≤≥≈±]"
+
 # Where several kinds fit at a place, the first one here is taken.
 KINDS = {
     "dates": DATES_IN_SENTENCES,
+    "formula": rf"{_FORMULA_BEGINS}[ \u00a0]?[-−]?\d++(?:[.,]\d++)*+(?:[-–]\d++(?:[.,]\d++)*+)?+(?!\w)",  # n = 1,204
     "keys": (  # Ctrl+C, Alt-F4, ⌘S
         rf"(?<![\w+-])(?i:(?:{_HELD})(?:(?:\+| \+ ){_KEY})++(?:\+[-+=](?!\w))?+)"
         rf"|(?<![\w+-])(?:(?:{_HELD})-)++(?:F\d{{1,2}}|Tab|Enter|Space|Del|Entf|Home|End|Up|Down|Left|Right|[A-Za-z0-9])"
@@ -167,7 +170,7 @@ KINDS = {
         r"|(?<![\w:])(?=[A-Fa-f:]{0,30}+\d)[0-9A-Fa-f:]{0,30}::[0-9A-Fa-f:]{0,30}+(?:/\d{1,3}+)?+(?!\w)"
         r"|(?<![\w:-])[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}(?![\w:-])"
     ),
-    "tags": (r"(?<![\w@])@[A-Za-z_]\w*+(?:[.-]\w++)*+(?:/[\w.-]+(?<=\w))?+|(?<![\w#&])\#\w++|(?<!\w)[CFJ]\#(?!\w)"),
+    "tags": (r"(?<![\w@])@[A-Za-z_]\w*+(?:[.-]\w++)*+(?:[/@][\w.-]+(?<=\w))?+|(?<![\w#&])\#\w++|(?<!\w)[CFJ]\#(?!\w)"),
     "percent": (  # %name%, %1%, %#@cats@, %<name>s, dates of strftime
         r"(?<![\d%])(?:%(?!(?:[A-Za-z]|(?:hh|ll|[hlLqjzt])[diouxXeEfgGcsSp])%[\w%(])[A-Za-z_](?:[\w.:-]{0,60}\w)?%)++"
         r"|(?<![\d%])%\d{1,2}+%(?![\w%])|%#@\w++@|%<\w{1,60}+>[-+0# ]*+\d*+(?:\.\d++)?+[a-zA-Z]?"
@@ -269,7 +272,8 @@ KINDS = {
 
 # Words that begin nothing of that kind are passed over together.
 _AMOUNT = r"(?!0\d)\d{1,5}+(?!\d)(?:,\d++)*+(?:\.\d{1,3}+(?!\.?\d))?+(?![- \u00a0\u202f]\d)"
-_BEGINS = rf"(?!{DATE_BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}))"
+_NO_WORDS = "(?:[ACGTUN]{10}|[acgtun]{14}|[XxZz]{4})"
+_BEGINS = rf"(?!{DATE_BEGINS}|{_FORMULA_BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|{_NO_WORDS})"
 _WORD = rf"(?:[A-Z]?[^\W\d_A-Z]{{1,99}}+(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
 _PLAIN = rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
 

@@ -11,6 +11,7 @@ Pure, in linear time; `patterns.py` says what addresses and placeholders look li
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -96,16 +97,20 @@ def _linked(by_text: Mapping[str, Sequence[Whole]], links: Sequence[Link]) -> di
 
 
 def _is_inner(segment: Segment, tag: Tag) -> bool:
-    """Whether a tag stands between two characters of a word, a number or a formula."""
+    """Whether a tag stands between two characters of a word, a number or a formula, or in a span."""
     around = segment.text[max(0, tag.position - 1) : tag.position + 1]
     is_inner = len(around) == 2 and all(one.isalnum() or one in _OPERATORS for one in around)
-    return is_inner and tag.position > 0 and not tag.width
+    return (is_inner or _span_around(segment, tag.position) is not None) and tag.position > 0 and not tag.width
+
+
+def _span_around(segment: Segment, position: int) -> Span | None:
+    index = bisect_left(segment.spans, Span(position, 0)) - 1
+    return segment.spans[index] if index >= 0 and position < segment.spans[index].end else None
 
 
 def _candidates(segment: Segment, position: int) -> Iterator[Span]:
     """Yield what may come back as it is around a place: its span, or what stands between white space; then its word."""
-    around = next((span for span in segment.spans if span.begin < position < span.end), None)
-    if around is not None:
+    if (around := _span_around(segment, position)) is not None:
         yield around
         return
     text = segment.text

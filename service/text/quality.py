@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from service.engine.wire import FinishReason, SearchParams
 from service.records import Link, WarningKind
-from service.text.number_check import difference
+from service.text.number_check import difference, without
 from service.text.scripts import foreign_runs, letters, scripts_of
 
 Issue: TypeAlias = tuple[WarningKind, str]  # with a message for people, without text of the segment
@@ -92,7 +92,7 @@ def issues(
     word_set = set(words)
     if finish_reason is FinishReason.REPETITION or (_may_loop(words, word_set) and _loops(source, target)):
         found.append((WarningKind.REPETITION, "something is repeated again and again"))
-    said, given = (source, target) if not kept else (_without(source, kept), _without(target, kept))
+    said, given = (source, target) if not kept else (without(source, kept), without(target, kept))
     if source == target and any(map(str.islower, _WORD.findall(said))):
         copied, copy = source, target  # then words that are kept show it as well
     else:
@@ -103,7 +103,7 @@ def issues(
         copied, copy, source_words, source_language, target_language
     ):
         found.append((WarningKind.COPIED, "the translation is the source"))
-    if changed := difference(said, given, source_language, target_language):
+    if changed := difference(source, target, source_language, target_language, kept):
         message = f"numbers of the source that are missing: {len(changed.missing)}; new ones: {len(changed.surplus)}"
         message += f"; without their unit: {len(changed.bare)}" if changed.bare else ""
         found.append((WarningKind.NUMBERS, message))
@@ -122,7 +122,7 @@ def issues(
 def is_empty(source: str, target: str, kept: Sequence[str] = ()) -> bool:
     """Whether a source has words, and its translation nothing but punctuation and what is kept."""
     if kept:
-        source, target = _without(source, kept), _without(target, kept)
+        source, target = without(source, kept), without(target, kept)
     return _WORD.search(target) is None and _WORD.search(source) is not None
 
 
@@ -134,12 +134,6 @@ def coverage(source: str, links: Sequence[Link]) -> float:
     words = [match.start() for match in _WORD.finditer(source) if len(match[0]) >= 4]
     linked = {position for link in links for position in range(link.source.begin, link.source.end)}
     return sum(begin in linked for begin in words) / len(words) if len(words) >= _FEWEST_COVERED else 1.0
-
-
-def _without(text: str, kept: Sequence[str]) -> str:
-    for part in kept:
-        text = text.replace(part, " ")
-    return text
 
 
 def _may_loop(words: Sequence[str], word_set: set[str]) -> bool:

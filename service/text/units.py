@@ -79,12 +79,13 @@ _ONLY_IF = {
 _SYMBOL = "|".join(_ONLY_IF.get(one, re.escape(one)) for one in sorted(_BY_SYMBOL, key=len, reverse=True))
 _BEHIND = re.compile(rf"(?:{GAP}|-)?(?:({_SYMBOL})(?![^\W_]|[²³]|[/^]\w|\.[A-Z])|([%€](?!\w)))")
 _BEFORE = re.compile(rf"([€$£]|EUR|USD|GBP|CHF){GAP}?\Z")
-LONGEST_BEFORE = 4  # characters
+QUANTITY = re.compile(rf"\d{_BEHIND.pattern}|(?:[€$£]|EUR|USD|GBP|CHF){GAP}?\d")  # where none is, there is no unit
+_LONGEST_BEFORE = 4  # characters
 
 
 def row_beside(text: str, begin: int, end: int) -> int | None:
     """Return the row of the unit that stands beside a number of a text."""
-    match = _BEFORE.search(text, max(0, begin - LONGEST_BEFORE), begin) or _BEHIND.match(text, end)
+    match = _BEFORE.search(text, max(0, begin - _LONGEST_BEFORE), begin) or _BEHIND.match(text, end)
     return match and _BY_SYMBOL[match[match.lastindex or 0]]
 
 

@@ -187,7 +187,8 @@ class _Tries:
         for all_numbers in (False, True):
             if forms := self._forms(best, all_numbers=all_numbers):
                 self.retries = 1
-                again = await self.first(sorted([*self.spans, *forms]), forms)
+                others = [one for one in self.spans if not any(begin <= one.begin < end for begin, end in forms)]
+                again = await self.first(sorted([*others, *forms]), forms)
                 best = again if again is not None and better(best.attempt, again.attempt) else best
         params = self.settings.params
         if (retry := safer(self.segment.text, best.issues, params) if best.issues else None) is not None:
@@ -207,7 +208,9 @@ class _Tries:
         forms = {}
         for one in chosen:
             (begin, end), form = quantity(text, one, *languages)
-            if any(begin < span.end and span.begin < end for span in self.spans):
+            if any(begin < span.end and span.begin < end for span in self.spans) and (
+                end == one.span.end or one.span not in self.spans
+            ):
                 continue
             if text[end - 1] == "." != form[-1] and not any(map(str.isalnum, text[end:])):
                 end -= 1  # "at 5 p.m." ends a sentence too

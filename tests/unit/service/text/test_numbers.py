@@ -83,6 +83,30 @@ SAME = {  # English, German
         ("3 km² of land", "3 Quadratkilometer Land"),
         ("5 m2", "5 m²"),
     ],
+    "units": [
+        ("250 ml of milk", "250 ml Milch"),
+        ("the 100 m sprint", "der 100-Meter-Lauf"),
+        ("5 kg and 6 kg", "5 und 6 kg"),
+        ("30 mph", "30 Meilen pro Stunde"),
+        ("a 27 in. screen", "ein 27 Zoll großer Schirm"),
+        ("6 ft tall", "6 Fuß groß"),
+        ("2 lbs of nuts", "2 Pfund Nüsse"),
+        ("2 tbsp oil", "2 EL Öl"),
+        ("3 h and 10 min", "3 Std. und 10 Min."),
+        ("20 °C", "20 Grad"),
+        ("5% of 8 GB", "5 Prozent von 8 Gigabyte"),
+        ("100% sure", "hundertprozentig sicher"),
+        ("$5 and €7", "5 Dollar und 7 Euro"),
+        ("in 1998 EUR 500", "1998 500 Euro"),
+        ("in the 1990s", "in den 1990ern"),
+        ("85 m² large", "85 Quadratmeter groß"),
+        ("$5 m", "5 Mio. Dollar"),
+    ],
+    "sections": [
+        ("section 4.1", "Abschnitt 4.1"),
+        ("See Fig. 2.3.", "Siehe Abb. 2.3."),
+        ("version 13.6 is new", "Version 13.6. ist neu"),
+    ],
     "other": [
         ("50% of 3-4", "50 % von 3–4"),
         ("0800 123 456", "0800/123456"),
@@ -127,6 +151,7 @@ OTHER = {
         ("on May 3", "am 4. Mai"),
         ("2:15 pm", "14.25 Uhr"),
     ],
+    "a section is written as an amount": [("section 4.1", "Abschnitt 4,1"), ("Fig. 2.3 shows", "Abb. 2,3 zeigt")],
     "signs": [("-5 degrees", "5 Grad"), ("It is -12 outside.", "Draußen sind es 12.")],
 }
 
@@ -204,7 +229,18 @@ def test_a_number_is_written_as_the_target_language_writes_it(text, languages, e
         ("$1.2.3", "en de", "$1.2.3"),  # no amount
         ("#1,299", "en de", "#1,299"),  # no currency
         ("$1,299 to $1,499", "en de", "$1,299 to $1,499"),
-        ("US$1,299", "en de", "US$1,299"),
+        ("US$1,299", "en de", "US$1.299"),
+        ("€4.2bn", "en de", "€4,2bn"),
+        ("$1,299-$1,499", "en de", "$1.299-$1.499"),
+        ("n = 1,204", "en de", "n = 1.204"),
+        ("N = 12.500", "de en", "N = 12,500"),
+        ("SD = 0.72", "en de", "SD = 0,72"),
+        ("= 1,234.56", "en de", "= 1.234,56"),
+        ("CI = 1.2-3.4", "en de", "CI = 1,2-3,4"),
+        ("< 0.05", "en de", "< 0,05"),
+        ("> 1,000", "en de", "> 1.000"),
+        ("> 3.11", "en de", "> 3.11"),  # may be a version
+        (">= 3.11", "en de", ">= 3.11"),
         ("AT&T", "en de", "AT&T"),
     ],
 )
@@ -220,6 +256,8 @@ def test_an_amount_of_money_is_written_as_the_target_language_writes_it(text, la
         ("About 1,200 of 1,200.", "Rund 1,200 von 1.200.", "en de", "Rund 1.200 von 1.200."),
         ("Python 3.11 is new.", "Python 3.11 ist neu.", "en de", "Python 3.11 ist neu."),  # no amount
         ("12,5 mal 112,50", "12.5 times 112,50", "de en", "12.5 times 112.50"),
+        ("It uses 6.5 A.", "Es braucht 6.5 A.", "en de", "Es braucht 6,5 A."),
+        ("3.5 kg of it", "3.5 kg davon", "en de", "3,5 kg davon"),
         ("am 2. Tag", "on the 2th day", "de en", "on the 2nd day"),
         ("im 11. und 23. Jahr", "in the 11st and 23th year", "de en", "in the 11th and 23rd year"),
         ("the 3rd", "der 3th", "en de", "der 3th"),
@@ -228,6 +266,59 @@ def test_an_amount_of_money_is_written_as_the_target_language_writes_it(text, la
 )
 def test_what_a_model_copies_is_written_as_the_target_language_writes_it(source, target, languages, expected):
     assert rewritten(source, target, *languages.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages"),
+    [
+        ("250 ml of milk", "250 Milch", "en de"),
+        ("2 mm thick", "2 m dick", "en de"),
+        ("6.5 A", "6,5 Uhr", "en de"),
+        ("30 mph", "30 km/h", "en de"),
+        ("3 kg and 5 kg", "3 kg und 5", "en de"),
+        ("it costs $5", "es kostet 5 €", "en de"),
+        ("8 in wide", "8 in breit", "en de"),
+        ("2 tbsp oil", "2 tbsp Öl", "en de"),
+        ("250 ml Milch", "250 milk", "de en"),
+        ("2 m Abstand", "2 in the distance", "de en"),
+        ("500 g Mehl", "500 mil", "de en"),
+        ("25 Min.", "25 mine", "de en"),
+        ("3 Std.", "3 Std.", "de en"),
+        ("55 Zoll", "55 zoll", "de en"),
+        ("20 °C", "20", "de en"),
+        ("1,5 l Saft", "1.5 m of juice", "de en"),
+    ],
+)
+def test_a_unit_that_the_translation_lacks_is_a_difference(source, target, languages):
+    found = difference(source, target, *languages.split())
+
+    assert found is not None
+    assert (found.missing, found.surplus, len(found.bare)) == ((), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "languages", "expected"),
+    [
+        ("1,250 ml milk", "en de", ("1,250 ml", "1.250 ml")),
+        ("nur 3 Std. Fahrt", "de en", ("3 Std.", "3 h")),
+        ("55 Zoll", "de en", ("55 Zoll", "55 in")),
+        ("a 27-in. screen", "en de", ("27-in.", "27 Zoll")),
+        ("2 EL Öl", "de en", ("2 EL", "2 tbsp")),
+        ("5 miles", "en de", ("5", "5")),
+        ("5 kg", "en fr", ("5", "5")),
+    ],
+)
+def test_a_number_is_written_with_the_unit_behind_it(text, languages, expected):
+    source, target = languages.split()
+
+    (begin, end), form = quantity(text, numbers(text, source)[0], source, target)
+
+    assert (text[begin:end], form) == expected
+
+
+@pytest.mark.parametrize("text", ["Siehe Abschnitt 4.1.", "Vgl. Kap. 4.1. des Buchs"])
+def test_the_number_of_a_section_is_no_date(text):
+    assert [(one.text, written(one, "de", "en")) for one in numbers(text, "de")] == [("4.1", "4.1")]
 
 
 def test_numbers_of_spans_stay_as_they_are():

@@ -132,6 +132,13 @@ def test_a_stand_in_inside_a_word_is_set_apart_and_joined_again():
     assert put_back("XA", stand_ins) == "%s"
 
 
+def test_a_formula_is_no_part_of_a_compound():
+    _, stand_ins = replace_spans("Total = 5 and {x}.")
+
+    assert [one.text for one in stand_ins] == ["= 5", "{x}"]
+    assert put_back("Gesamt-XA und XB.", stand_ins) == "Gesamt = 5 und {x}."
+
+
 @pytest.mark.parametrize("target", ["Hallo", "XA XA", "XAs", "xa", "X A", "XA und XAs"])
 def test_a_stand_in_that_is_missing_doubled_or_changed_puts_nothing_back(target):
     _, stand_ins = replace_spans("Hello {name}")

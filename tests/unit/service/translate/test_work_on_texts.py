@@ -316,6 +316,36 @@ def test_numbers_that_the_model_changes_come_back_as_the_target_language_writes_
     assert (translation.text, translation.warnings, translation.retries) == (expected, (), 1)
 
 
+LOST_UNIT = re.compile(r"(?<=[\dA-Z]) (?:ml|mm|in\.|m|min|kg)(?!\w)")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Add 250 ml milk", "aDD 250 ml MILK"),
+        ("It is 1,200 mm wide.", "iT IS 1.200 mm WIDE."),
+        ("A 27 in. screen", "A 27 Zoll SCREEN"),
+        ("It weighs 250000 kg today", "iT WEIGHS 250000 kg TODAY"),
+        ("Keep 2 m apart, for 3 min.", "kEEP 2 m APART, FOR 3 min."),
+    ],
+)
+def test_units_that_the_model_loses_come_back_with_their_numbers(text, expected):
+    def model(shown: str) -> str:
+        return " ".join([word if "X" in word else word.swapcase() for word in LOST_UNIT.sub("", shown).split()])
+
+    translation = translated(text, model, can_score=True)
+
+    assert (translation.text, translation.warnings, translation.retries) == (expected, (), 1)
+
+
+def test_a_unit_that_stays_lost_is_a_warning():
+    translation = translated("Add 5 kg", lambda text: "Etwa 5")
+
+    assert [(warning.kind, warning.message) for warning in translation.warnings] == [
+        (WarningKind.NUMBERS, "numbers of the source that are missing: 0; new ones: 0; without their unit: 1")
+    ]
+
+
 def test_a_segment_that_is_a_date_is_written_without_the_model_if_that_gets_it_wrong():
     asked = []
 
