@@ -199,7 +199,7 @@ def _keys(before: str, behind: str) -> list[tuple[str, str]]:
     """Return what may be equal of a space in the source and one in the translation, the surest first."""
     before, behind = before.strip("(\"'„“»«"), behind.strip(".,;:!?)\"'“”»«")
     keys = [(before, behind)]
-    if digits := _DIGITS.sub("", before):
+    if before.rstrip(".,)")[-1:].isdigit() and (digits := _DIGITS.sub("", before)):
         keys.append((digits, ""))
     if behind[:1].isupper() or behind[:1].isdigit():
         keys.append(("", behind))

@@ -21,7 +21,7 @@ _CLOSING = frozenset(".,;:!?)]}>»›”’…%。、，；：！？）」』")
 _SENTENCE_END = frozenset(".!?:…。！？")
 _OF_PLACEHOLDERS = frozenset("{}%$<>`\\/:@#")
 _OF_FIXED_LENGTH = "%\\"  # begin placeholders and escapes, right behind which a word may begin: "%dmin", "\\nYes"
-_RELATION = re.compile(r"[=<>≤≥≈±]{1,2}(?:\s|\Z)")  # "Total = 5"
+_RELATION = re.compile(r"[=<>≤≥≈±]{1,2}\s")  # "Total = 5"
 _IN_WORD = re.compile(IN_WORD)
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
@@ -251,10 +251,10 @@ def _stand_in(text: str, span: Span, word: str) -> StandIn:
 
 
 def _side(shown: str, before: str, after: str) -> Side | None:
-    if before.isspace() and ((after.isspace() and _is_sign(shown)) or _RELATION.match(shown)):
+    if before.isspace() and _RELATION.match(shown):
         return Side.APART
     if before.isspace() and after.isspace():
-        return None
+        return Side.APART if _is_sign(shown) or len(shown) == 1 else None
     if not _MARKS.fullmatch(shown) or _is_in_word(before) is _is_in_word(after):
         return None
     return Side.AFTER if _is_in_word(after) else Side.BEFORE

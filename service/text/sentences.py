@@ -37,7 +37,7 @@ _MONTHS = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|Nov
 _LAYOUT = re.compile(
     r"(?:\s+|>+(?=\s|$)|[-*+•‣◦▪▫●○■□–—·]+(?=\s)|\[[ xX✓]\](?=\s)|#{1,6}(?=\s)|"
     rf"\(?\d{{1,3}}(?:\.\d{{1,3}})*[.)](?=\s)(?!\s(?:{_MONTHS})\b)|\(?[a-zA-Z]\)(?=\s)|"
-    r"(?:[a-z]|[ivx]{2,5})\.(?=\s)(?!\s[a-z]\.))*"
+    r"(?:[a-z]|[ivx]{2,5}|[IVX]{1,5})\.(?=\s)(?!\s[a-z]\.))*"
 )
 _WRAPPED_FROM = 40  # characters; shorter lines end where their author wanted
 

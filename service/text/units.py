@@ -12,64 +12,30 @@ from typing import NamedTuple
 
 from service.text.numbers import GAP
 
-# What stands beside numbers: symbols of a unit, and how the words for it begin.
+# Units: symbols that stand beside numbers, and how the words for it begin.
 _UNITS = r"""
-kg | kilos?\b kilogram
-g | gram
-mg | milligram
-t | ton
-lb lbs Pfund | pound £
-oz | ounce unze
-l | lit[er]
-ml | millilit
-cl | [cz]entilit
-dl | de[cz]ilit
-km | kilomet
-m mts | met[er] minut min\b million mio\b
-cm | [cz]entimet
-mm | millimet
-km² km2 sqkm | square.kilomet quadratkilomet
-m² m2 sqm qm | square.met quadratmet
-ft | foot feet fuß ['’′]
-in Zoll | inch ["”″]
-yd | yard
-mi | mile meile
-mph | miles.(?:per|an) meilen.(?:pro|in)
-km/h kmh kph | kilomet\w+.(?:per|an|pro|in.der).(?:h|stu) stundenkilomet
-°C | celsius centigrade grad degree
-°F | fahrenheit grad degree
-% | per.?cent (?:hundert)?prozent
-€ EUR | euro
-$ USD | dollar
-£ GBP | pound pfund sterling
-CHF | franken franc
-W | watt
-kW | kilowatt
-MW | megawatt
-kWh | kilowatt
-kB KB | k(?:ilo)?byte
-MB | megabyte
-GB | gigabyte
-TB | terabyte
-Hz | hertz
-kHz | kilohertz
-MHz | megahertz
-GHz | gigahertz
-V | volt
-A | amp
-min Min | minut
-h Std hr hrs | hour stund uhr
-s Sek sec | second sekund
-tbsp EL | table.?spoon esslöffel
-tsp TL | tea.?spoon teelöffel
+kg | kilos?\b kilogram; g | gram; mg | milligram; t | ton
+lb lbs Pfund | pound £; oz | ounce unze
+l | lit[er]; ml | millilit; cl | [cz]entilit; dl | de[cz]ilit
+km | kilomet; m mts | met[er] minut min\b million mio\b
+cm | [cz]entimet; mm | millimet; km² km2 sqkm | square.kilomet quadratkilomet; m² m2 sqm qm | square.met quadratmet
+ft | foot feet fuß ['’′]; in Zoll | inch ["”″]; yd | yard; mi | mile meile
+mph | miles.(?:per|an) meilen.(?:pro|in); km/h kmh kph | kilomet\w+.(?:per|an|pro|in.der).(?:h|stu) stundenkilomet
+°C | celsius centigrade grad degree; °F | fahrenheit grad degree; % | per.?cent (?:hundert)?prozent
+€ EUR | euro; $ USD | dollar; £ GBP | pound pfund sterling; CHF | franken franc
+W | watt; kW | kilowatt; MW | megawatt; kWh | kilowatt; V | volt; A | amp
+kB KB | k(?:ilo)?byte; MB | megabyte; GB | gigabyte; TB | terabyte
+Hz | hertz; kHz | kilohertz; MHz | megahertz; GHz | gigahertz
+min Min | minut; h Std hr hrs | hour stund uhr; s Sek sec | second sekund
+tbsp EL | table.?spoon esslöffel; tsp TL | tea.?spoon teelöffel
 """
-_FOREIGN = {"en": ("Pfund", "Zoll", "Std", "Sek", "EL", "TL"), "de": ("lbs", "in", "hr", "hrs", "tbsp", "tsp")}
+_FOREIGN = {"en": ("Pfund", "Zoll", "Std", "Sek", "EL", "TL"), "de": ("in", "hr", "hrs", "tbsp", "tsp")}
 _LIKE_WORDS = "g", "t", "l", "m", "in", "V", "A", "W", "h", "s"
 _WITH_POINT = "in", "ft", "lb", "lbs", "oz", "yd", "min", "Min", "Std", "hr", "hrs", "Sek", "sec"  # "3 Std."
 _LISTED = rf"(?:{GAP}?(?:and|und|or|oder|to|bis|by|mal|[x×,–-]){GAP}?\d[\d.,]*+){{0,4}}"  # "5 and 6 kg"
 
 
-_ROWS = [[part.split() for part in line.split(" | ")] for line in _UNITS.strip().splitlines()]
+_ROWS = [[part.split() for part in row.split(" | ")] for row in re.split("[;\n]", _UNITS.strip())]
 _BY_SYMBOL = {symbol: number for number, (symbols, _) in enumerate(_ROWS) for symbol in symbols}
 _ONLY_IF = {
     "in": rf"in(?=[,;.)×]|\s*\Z|{GAP}(?:x|by|wide|long|tall|high|deep|thick)\b)",
@@ -79,7 +45,9 @@ _ONLY_IF = {
 _SYMBOL = "|".join(_ONLY_IF.get(one, re.escape(one)) for one in sorted(_BY_SYMBOL, key=len, reverse=True))
 _BEHIND = re.compile(rf"(?:{GAP}|-)?(?:({_SYMBOL})(?![^\W_]|[²³]|[/^]\w|\.[A-Z])|([%€](?!\w)))")
 _BEFORE = re.compile(rf"([€$£]|EUR|USD|GBP|CHF){GAP}?\Z")
-QUANTITY = re.compile(rf"\d{_BEHIND.pattern}|(?:[€$£]|EUR|USD|GBP|CHF){GAP}?\d")  # where none is, there is no unit
+QUANTITY = re.compile(
+    rf"[\d¼-¾⅐-⅞]{_BEHIND.pattern}|(?:[€$£]|EUR|USD|GBP|CHF){GAP}?\d"
+)  # where none is, there is no unit
 _LONGEST_BEFORE = 4  # characters
 
 

@@ -208,10 +208,11 @@ class _Tries:
         forms = {}
         for one in chosen:
             (begin, end), form = quantity(text, one, *languages)
-            if any(begin < span.end and span.begin < end for span in self.spans) and (
-                end == one.span.end or one.span not in self.spans
-            ):
+            over = [span for span in self.spans if begin < span.end and span.begin < end]
+            if over and (end == one.span.end or over[0].end != one.span.end):
                 continue
+            if over:  # "~5" of "~5 min"
+                begin, form = over[0].begin, text[over[0].begin : begin] + form
             if text[end - 1] == "." != form[-1] and not any(map(str.isalnum, text[end:])):
                 end -= 1  # "at 5 p.m." ends a sentence too
             forms[Span(begin, end)] = form

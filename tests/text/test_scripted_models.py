@@ -50,7 +50,9 @@ def test_all_conditions_hold_of_all_cases(pipeline, text_format):
 
 
 # "31.12." and "$1,299.99" are written as the target language writes them.
-REWRITTEN = re.compile(r"\b\d{1,2}\.\d{1,2}\.(?!\d)|\d[.,]\d{3}(?!\d)|[$€£¥₹₿]\s?\d+[.,]\d|\d[.,]\d+\s?[$€£¥₹₿]")
+REWRITTEN = re.compile(
+    r"\b\d{1,2}\.\d{1,2}\.(?!\d)|\d[.,]\d{3}(?!\d)|[$€£¥₹₿=]\s?\d+[.,]\d|\d[.,]\d+\s?(?:[$€£¥₹₿%]|[kM]?[gmBWl]\b)"
+)
 
 
 def without_tags(case: Case, text: str) -> str:
