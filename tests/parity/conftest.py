@@ -1,5 +1,6 @@
 """Tests of the engine run with either runner of a CPU."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -28,7 +29,9 @@ def native_runner(bundle: Bundle, *, precision: str | None = None, **_: Any) -> 
 
 @pytest.fixture(params=["onnx", "native"])
 def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the test once more with what its module calls CpuRunner being the native engine."""
+    """Run the test once more with what its module, or `model_pair`, calls CpuRunner being the native engine."""
     if request.param == "native":
         request.getfixturevalue("native_library")
-        monkeypatch.setattr(request.module, "CpuRunner", native_runner)
+        modules = [request.module, sys.modules.get("tests.parity.model_pair")]
+        for module in [module for module in modules if hasattr(module, "CpuRunner")]:
+            monkeypatch.setattr(module, "CpuRunner", native_runner)

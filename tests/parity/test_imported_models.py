@@ -62,6 +62,7 @@ def models() -> Path:
 class TestRealModel:
     """A transliteration of Arabic, really trained, of every file version and type (OpenNMT, MIT)."""
 
+    @pytest.mark.usefixtures("each_engine")
     @pytest.mark.parametrize(
         "name",
         [
@@ -116,6 +117,7 @@ def some_words(directory: Path) -> list[str]:
     return [" ".join(choice.choices(letters, weights, k=choice.randint(2, 12))) for _ in range(NUM_SENTENCES)]
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("quantization", "beams"),
@@ -155,6 +157,7 @@ def model(
     return write_marian(tmp_path_factory.mktemp("marian"), tiny_tokenizer_path, **request.param)
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("layout", ["marian", "ctranslate2"])
 def test_random_sentences_of_marian_get_ctranslate2s_tokens(model, layout, tmp_path):
     directory = model.directory

@@ -87,6 +87,7 @@ def ours(
     return sources, prefixes, targets
 
 
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("family", [Family.NLLB, Family.M2M100, Family.MBART50])
 def test_a_conversion_translates_all_pairs_in_one_batch_as_ctranslate2_does(family, tmp_path):
     theirs = checkpoint(tmp_path, family)
@@ -174,6 +175,7 @@ def test_a_model_of_several_pairs_takes_no_shortlist_and_a_named_language_no_pre
         import_model(theirs, tmp_path / "bundle", replace(OPTIONS, source_prefix=("__fr__",)))
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_targets_of_a_model_of_opus_share_a_batch_and_get_ctranslate2s_tokens(opus, tmp_path):
     options = ImportOptions(target_language="de", profile=StopRule.CTRANSLATE2)
     bundle = import_model(opus.directory, tmp_path / "bundle", options)

@@ -91,6 +91,7 @@ def test_the_two_searches_of_generate_differ_here(pair):
     pair.require_rules_that_differ()
 
 
+@pytest.mark.usefixtures("each_engine")
 def test_tokens_are_those_of_ctranslate2(pair, tmp_path):
     directory = write_ctranslate2_of(pair.theirs, tmp_path / "neighbour")
     for beam_size in (1, 4):
