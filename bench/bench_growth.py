@@ -15,11 +15,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, cycle, islice
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -33,14 +33,10 @@ from model.bundle import Bundle, default_bundle_dir
 from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.call import Caller
-from service.engine.beam import Candidates
-from service.engine.cpu.kv_cache import CpuCache
-from service.engine.cpu.runner import CpuRunner
-from service.engine.logits import Edits
 from service.engine.loop import EngineLoop
-from service.engine.runner import Floats, Ints
-from service.engine.wire import Job, JobResult, SchedulerConfig, SearchParams, StepStats
-from service.engine.worker import return_freed_memory
+from service.engine.runner import Runner
+from service.engine.wire import EngineSpec, Job, JobResult, Runtime, SchedulerConfig, SearchParams, StepStats
+from service.engine.worker import create_runner, return_freed_memory
 from service.records import Priority
 from service.scheduler.fair_queue import Entry
 from service.scheduler.job_queue import EngineLoad, JobQueue
@@ -56,20 +52,17 @@ Row = dict[str, int | float | str]
 _job_ids = count()
 
 
-class EndlessRunner(CpuRunner):
-    """The model, but no sentence ends before its limit."""
-
-    def decode_step(
-        self, tokens: Ints, scores: Floats, state: CpuCache, edits: Edits | None = None, *, num_candidates: int
-    ) -> Candidates:
-        candidates = super().decode_step(tokens, scores, state, edits, num_candidates=num_candidates)
-        return replace(candidates, tokens=np.where(candidates.tokens == EOS_ID, UNK_ID, candidates.tokens))
+def endless_runner(bundle: Bundle, precision: str | None, runtime: Runtime) -> Runner:
+    """Return the engine of a model of which no sentence ends before its limit."""
+    runner: Any = create_runner(EngineSpec(bundle_dir=bundle.directory, precision=precision, runtime=runtime))
+    runner.profile = runner.profile._replace(end=-1)  # no token
+    return cast(Runner, runner)
 
 
 class Load:
     """A loop that always holds the same number of sentences: whenever one ends, the next one comes."""
 
-    def __init__(self, runner: CpuRunner, jobs: Iterator[Job], num_held: int, config: SchedulerConfig = UNBOUNDED):
+    def __init__(self, runner: Runner, jobs: Iterator[Job], num_held: int, config: SchedulerConfig = UNBOUNDED):
         self._loop = EngineLoop(runner, config, clock=time.process_time)
         self._jobs = jobs
         self._num_held = num_held
@@ -112,7 +105,7 @@ class Load:
 class Setup:
     """What all panels measure with."""
 
-    runner: CpuRunner
+    runner: Runner
     ids: list[int]  # our own sentences, one behind the other, without ends
     turn_s: float
     turns: int
@@ -254,6 +247,7 @@ def main(
     panel: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PANELS)}; may be repeated.")] = None,
     bundle: Annotated[Path | None, typer.Option(help="Default: en-de.")] = None,
     precision: Annotated[str | None, typer.Option(help="int8 or fp32.")] = None,
+    runtime: Annotated[Runtime, typer.Option(help="What computes.")] = "auto",
     turns: Annotated[int, typer.Option(min=1, help="Of each point; the median counts.")] = 5,
     turn_s: Annotated[float, typer.Option(min=0.01, help="CPU seconds of a turn.")] = 0.25,
 ) -> None:
@@ -263,7 +257,7 @@ def main(
     loaded = Bundle.load(bundle or default_bundle_dir())
     tokenizer = Tokenizer.load(loaded.tokenizer_path)
     ids = [token for sentence in own_sentences(400) for token in tokenizer.encode(sentence)[:-1]]
-    setup = Setup(EndlessRunner(loaded, precision=precision), ids, turn_s, turns)
+    setup = Setup(endless_runner(loaded, precision, runtime), ids, turn_s, turns)
     found: dict[str, list[Row]] = {}
     for name in [name for name in PANELS if name in (panel or PANELS)]:
         title, measure = PANELS[name]
@@ -275,7 +269,7 @@ def main(
         for row in found[name]:
             table.add_row(*map(str, row.values()))
         Console(width=120).print(table)
-    about = f"{loaded.manifest.name} {loaded.manifest.version}, {precision or 'best precision'}"
+    about = f"{loaded.manifest.name} {loaded.manifest.version}, {precision or 'best precision'}, {runtime}"
     print(json.dumps({"bench": "growth", "model": about, "turns": turns, **describe(cpus=1), **found}))
 
 

@@ -49,6 +49,7 @@ from tests.parity.ctranslate2_model import numbered, write_ctranslate2_model
 
 ROOT = Path(__file__).resolve().parents[1]
 BEAMS = (1, 4)
+NUM_ENGINES = (1, 2, 4)
 BASELINE = "import export.importers.command, time; time.sleep(1)"
 
 
@@ -210,7 +211,7 @@ def measure(
     """Return memory, and seconds a sentence at each beam size."""
     params = SearchParams(beam_size=4, max_target_tokens=num_tokens, min_target_tokens=num_tokens)
     found: dict[str, float] = {}
-    for n in (1, 2):
+    for n in NUM_ENGINES:
         found[f"our_mb_{n}"] = our_memory(bundle, precision, params, sentences, n)
         found[f"their_mb_{n}"] = their_memory(ctranslate2_dir, precision, params, sentences, n)
     ids = {name: number for number, name in enumerate(numbered(bundle.manifest.config.num_target_tokens))}

@@ -68,7 +68,7 @@ class OurSide:
         precision: str,
         params: SearchParams,
         layouts: Sequence[tuple[int, int]],
-        runtime: Runtime = "onnxruntime",
+        runtime: Runtime = "auto",
     ) -> None:
         self._runtime: Runtime = runtime
         self._bundle = bundle

@@ -13,7 +13,6 @@ using namespace dragoman;
 
 namespace {
 
-constexpr int32_t kInterface = 4;
 constexpr int32_t kMostSources = 1 << 20;  // in a call
 
 bool are_within(const int32_t* ids, int64_t count, int32_t end) {
@@ -44,8 +43,6 @@ bool are_beams(const Beams& beams, const Step& step, int32_t num_sentences) {
 }
 
 }  // namespace
-
-EXPORTED int32_t dg_interface() { return kInterface; }
 
 // The name of the instruction set of this name, or of the best for an empty one, if this machine can run it; else
 // empty.

@@ -10,7 +10,6 @@ from service.engine.cpu.native.build import library_path
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_INTERFACE = 4  # what `dg_interface` says of the functions below
 _NO_MEMORY = 1
 PLAIN = "plain"  # the set that every CPU has, and that is too slow to serve with
 
@@ -90,8 +89,6 @@ def load() -> ctypes.CDLL:
         function.argtypes, function.restype = (c_void_p,), None
     library.dg_instruction_set.argtypes, library.dg_instruction_set.restype = (c_char_p,), c_char_p
     library.dg_most_weight_sum.argtypes, library.dg_most_weight_sum.restype = (c_char_p,), c_int32
-    if library.dg_interface() != _INTERFACE:
-        raise LibraryError(f"{path} has other functions than this version of Dragoman")
     return library
 
 
