@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 COMMANDS = {
     "libretranslatepy": ["use_libretranslatepy.py", "libretranslatepy"],
     "Argos Translate": ["use_libretranslatepy.py", "argostranslate.apis"],
+    "libretranslate-aio": ["use_libretranslate_aio.py"],
     "deepl": ["use_deepl.py"],
     "Mastodon": ["use_mastodon.py"],
     "Discourse": ["use_discourse.py"],

@@ -1,13 +1,18 @@
 """What each client has to do, and where the servers are; runs in the clients' own environment, on its Python alone."""
 
+import io
 import json
 import os
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 
 NAMES = ("text", "list", "html", "unknown language", "bad key", "overload")
 MORE = ("documents", "glossaries")  # which few clients know
 TEXT, MARKUP = "The cat sleeps, doesn't it?", '<p>The <b class="x">cat</b> sleeps.</p>'  # the servers say them again
+
+_PARAGRAPH = f"<w:p><w:r><w:t>{TEXT}</w:t></w:r></w:p>"
+_SPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 OPEN = os.environ.get("OPEN_URL", "")  # English to German and back, no key needed
 GUARDED = os.environ.get("GUARDED_URL", "")  # the same with ...
@@ -25,6 +30,21 @@ class Has(AssertionError):
 def expect(found: object, wanted: object) -> None:
     if found != wanted:
         raise AssertionError(f"found {found!r}, wanted {wanted!r}")
+
+
+def letter() -> bytes:
+    """A docx with the text."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        body = f'<w:document xmlns:w="{_SPACE}"><w:body>{_PARAGRAPH}</w:body></w:document>'
+        archive.writestr("word/document.xml", body)
+    return written.getvalue()
+
+
+def expect_letter(content: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert _PARAGRAPH in archive.read("word/document.xml").decode()
 
 
 def raised(kind: type[BaseException], action: Case) -> BaseException:

@@ -1,10 +1,9 @@
 """DeepL's Python client with another server's address."""
 
 import io
-import zipfile
 
 import deepl
-from cases import FULL, GUARDED, KEY, MARKUP, NAMES, OPEN, TEXT, expect, raised, run
+from cases import FULL, GUARDED, KEY, MARKUP, NAMES, OPEN, TEXT, expect, expect_letter, letter, raised, run
 
 deepl.http_client.max_network_retries = 0  # it tries refused calls again for half a minute
 client = deepl.DeepLClient(KEY, server_url=OPEN)
@@ -48,19 +47,10 @@ def overload() -> None:
 
 
 def documents() -> None:
-    paragraph = f"<w:p><w:r><w:t>{TEXT}</w:t></w:r></w:p>"
-    space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-    sent, fetched = io.BytesIO(), io.BytesIO()
-    with zipfile.ZipFile(sent, "w") as archive:
-        archive.writestr("[Content_Types].xml", "<Types/>")
-        archive.writestr(
-            "word/document.xml", f'<w:document xmlns:w="{space}"><w:body>{paragraph}</w:body></w:document>'
-        )
-    content = sent.getvalue()
-    status = client.translate_document(content, fetched, source_lang="EN", target_lang="DE", filename="letter.docx")
+    fetched = io.BytesIO()
+    status = client.translate_document(letter(), fetched, source_lang="EN", target_lang="DE", filename="letter.docx")
     expect((status.done, status.billed_characters), (True, len(TEXT)))
-    with zipfile.ZipFile(fetched) as archive:
-        assert paragraph in archive.read("word/document.xml").decode()
+    expect_letter(fetched.getvalue())
     error = raised(
         deepl.DocumentTranslationException,
         lambda: client.translate_document(b"no package", io.BytesIO(), target_lang="DE", filename="letter.docx"),
