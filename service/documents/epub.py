@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from service.documents.draft import Draft, FileDraft, Slot, Written, filled
 from service.documents.markup_files import read_html
 from service.documents.package import Package, Part, Said, draft_of_parts
-from service.documents.paragraphs import PartReader, Vocabulary
+from service.documents.paragraphs import PartReader, Vocabulary, names
 from service.documents.xml import attributes_at
 from service.records import Translation
 
@@ -19,7 +19,7 @@ _WORDS = Vocabulary(
     },
     paragraphs=frozenset(),
     write=lambda _, __, text: text,
-    plain=frozenset({"dc:title", "dc:description", "dc:subject", "dc:language", "ncx:text"}),
+    plain=names(dc="title description subject language", ncx="text"),
     named={"opf:reference": ("title",)},
     languages={
         "dc:language": ("",),

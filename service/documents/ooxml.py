@@ -7,7 +7,7 @@ from service.documents.draft import FileDraft
 from service.documents.inline_content import ALONE, Format
 from service.documents.inline_tags import escaped
 from service.documents.package import Package, draft_of_parts
-from service.documents.paragraphs import PartReader, Vocabulary, labels_in
+from service.documents.paragraphs import PartReader, Vocabulary, labels_in, names
 from service.documents.xml import Element, Tag, attributes_at
 
 _PATHS = {
@@ -91,20 +91,7 @@ _WORDS = Vocabulary(
     characters={"w:tab": "\t", "w:br": "\n", "w:cr": "\n", "w:noBreakHyphen": "\u2011", "a:br": "\n"},
     shown=frozenset({"a:fld"}),
     dropped=frozenset({"w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen", "x:rPh"}),
-    plain=frozenset(
-        {
-            "dc:title",
-            "dc:subject",
-            "dc:description",
-            "dc:language",
-            "cp:keywords",
-            "p:text",
-            "tc:text",
-            "c:v",
-            "cx:v",
-            "cx:pt",
-        }
-    ),
+    plain=names(dc="title subject description language", cp="keywords", p="text", tc="text", c="v", cx="v pt"),
     named={
         **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _ALT),
         "v:shape": ("alt",),

@@ -7,7 +7,7 @@ from service.documents.draft import FileDraft
 from service.documents.inline_content import Format
 from service.documents.inline_tags import escaped
 from service.documents.package import Package, draft_of_parts
-from service.documents.paragraphs import PartReader, Vocabulary, labels_in
+from service.documents.paragraphs import PartReader, Vocabulary, labels_in, names
 from service.documents.xml import Element, Tag, attributes_at
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -55,23 +55,16 @@ _WORDS = Vocabulary(
     containers={"text:a": "", "text:meta": ""},
     ruby={"text:ruby": "text:ruby-base"},
     characters={"text:s": " ", "text:tab": "\t", "text:line-break": "\n"},
-    shown=frozenset(f"text:{name}" for name in _FIELDS.split()),
+    shown=names(text=_FIELDS),
     dropped=frozenset({"text:soft-page-break"}),
     groups=frozenset({"office:annotation"}),
     skipped=frozenset({"text:tracked-changes", "text:sequence-decls", "text:variable-decls", "office:scripts"}),
-    plain=frozenset(
-        {
-            "dc:title",
-            "dc:subject",
-            "dc:description",
-            "dc:language",
-            "meta:keyword",
-            "svg:title",
-            "svg:desc",
-            "table:title",
-            "table:desc",
-            "text:index-title-template",
-        }
+    plain=names(
+        dc="title subject description language",
+        meta="keyword",
+        svg="title desc",
+        table="title desc",
+        text="index-title-template",
     ),
     named={
         "text:a": ("title",),
@@ -81,13 +74,8 @@ _WORDS = Vocabulary(
         **dict.fromkeys((f"form:{kind}" for kind in ("button", "checkbox", "radio", "fixed-text", "frame")), _LABEL),
     },
     languages={
-        "style:text-properties": (
-            "language",
-            "country",
-            "language-asian",
-            "country-asian",
-            "language-complex",
-            "country-complex",
+        "style:text-properties": tuple(
+            name + script for script in ("", "-asian", "-complex") for name in ("language", "country")
         ),
         "dc:language": ("",),
     },

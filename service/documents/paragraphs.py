@@ -67,6 +67,11 @@ class Vocabulary:
     space: re.Pattern[str] | None = None  # what one space is written as; None: all white space counts
 
 
+def names(**by_prefix: str) -> frozenset[str]:
+    """Return names of elements, which are given by their prefixes with spaces between them."""
+    return frozenset(f"{prefix}:{name}" for prefix, given in by_prefix.items() for name in given.split())
+
+
 @dataclass(slots=True)
 class Place:
     """What is written anew: a paragraph, a text or an attribute."""
