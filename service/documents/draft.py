@@ -123,9 +123,10 @@ def answered_slots(passages: Iterable[Passage], translations: Sequence[Translati
         answers = [
             Answer(text_of(unit, translation), translation) for unit, translation in zip(units, rest, strict=False)
         ]
-        is_kept = all(answer.text == unit.text for unit, answer in zip(units, answers, strict=True))
         if is_beside:
             is_kept = any(answer.translation.error is not None for answer in answers)
+        else:
+            is_kept = [answer.text for answer in answers] == [unit.text for unit in units]
         try:
             slots += () if is_kept else write(answers)
         except DoesNotFit:

@@ -104,8 +104,8 @@ def _draft(text: str, places: Iterable[tuple[int, int]], text_format: TextFormat
     return draft_of_passages(text, passages)
 
 
-def _slots(begin: int, end: int, answers: Sequence[Answer]) -> Iterator[Slot]:
-    yield Slot(begin, end, answers[0].text)
+def _slots(begin: int, end: int, answers: Sequence[Answer]) -> tuple[Slot]:
+    return (Slot(begin, end, answers[0].text),)
 
 
 _NO_TEXT = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|&[^;\s]*;", re.DOTALL)

@@ -66,17 +66,17 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
         if found is None:
             lost.append(Notice(WarningKind.NOT_TRANSLATED, line))
         elif any(map(has_language, found[1::2])):
-            units = (Unit(text, message.format or format_of_message(text), line) for text in found[1::2])
+            units = [Unit(text, message.format or format_of_message(text), line) for text in found[1::2]]
             passages.append(Passage(tuple(units), partial(_slots, message, found)))
     return draft_of_passages(source, passages, lost=lost, also=fixed)
 
 
-def _slots(message: Message, found: Sequence[str], answers: Sequence[Answer]) -> Iterator[Slot]:
-    """Yield a message as it is written: all pieces as they were found, but for the translated ones."""
+def _slots(message: Message, found: Sequence[str], answers: Sequence[Answer]) -> tuple[Slot]:
+    """Return a message as it is written: all pieces as they were found, but for the translated ones."""
     is_choice, new = len(found) > 3 or bool(found[0]), list(found)
     for number, answer in enumerate(answers):
         new[2 * number + 1] = answer.text.replace(_PLACEHOLDER, _NUMBER) if is_choice else answer.text
-    yield Slot(message.begin, message.end, message.write("".join(new)))
+    return (Slot(message.begin, message.end, message.write("".join(new))),)
 
 
 def pieces_of(text: str) -> list[str] | None:

@@ -159,8 +159,8 @@ class FileTranslator:
         wish = replace(wish, priority=Priority.BATCH if wish.priority is None else wish.priority)
         wanted = _format(file, self._router.translator.limits.max_message_bytes), wish.target_language
         async with self._reading:
-            units, wants_links = await _done(partial(units_of, file.content, *wanted), file)
-        wants_links = wants_links and _has_scorer(wish, call, self._router)
+            units, wants_segments = await _done(partial(units_of, file.content, *wanted), file)
+        wants_links = wants_segments and _has_scorer(wish, call, self._router)
         call.priority = call.caller.allowed(wish.priority)
         places = sorted(range(len(units)), key=lambda place: units[place].format)  # the texts of a request have one
         translations: dict[int, Translation] = {}
@@ -170,7 +170,7 @@ class FileTranslator:
                 yield Progress(len(translations), len(units))
                 texts = [units[place] for place in some]
                 answers = await _translate(texts, request, call, self._router, is_begun=bool(translations))
-                translations.update(zip(some, answers, strict=True))
+                translations.update(zip(some, answers if wants_segments else map(_as_written, answers), strict=True))
         async with self._reading:
             ordered = [translations[place] for place in range(len(units))]
             content, report, remarks = await _done(partial(translated_file, file.content, *wanted, ordered), file)
@@ -245,6 +245,11 @@ async def _translate(
         if fault is not None:
             raise fault
     return result.translations
+
+
+def _as_written(translation: Translation) -> Translation:
+    """Return what a file needs of a translation: of its segments, which are many in 1,000 pages, only the warnings."""
+    return translation if translation.warnings else replace(translation, segments=())
 
 
 def _batches(places: Sequence[int], size: int) -> list[Sequence[int]]:

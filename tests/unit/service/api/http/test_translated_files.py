@@ -11,9 +11,20 @@ import pytest
 from service.api.http.fields import File
 from service.api.http.files import KEPT_S, MAX_OWN_FILES, FileTranslator, TranslatedFiles
 from service.call import Call, Caller
+from service.documents.formats import DocumentFormat, translated_file
 from service.engine.wire import FinishReason
 from service.errors import InvalidInput, Overloaded
-from service.records import ModelInfo, TranslatedText, Translation, TranslationRequest, TranslationResult
+from service.records import (
+    ModelInfo,
+    Span,
+    TextWarning,
+    TranslatedSegment,
+    TranslatedText,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+    WarningKind,
+)
 from service.translate.routing import Router
 
 FILE = File("a.txt", b"one\n\ntwo\n\nthree\n")
@@ -35,13 +46,15 @@ class BusyRouter:
         if self.num_requests in self._refused:
             raise Overloaded("full", reason="queue_full", retry_after_s=0.01)
         call.finished_texts = len(request.texts)
-        translations = [translation_of(text.upper()) for text in request.texts]
+        translations = [self.translation_of(text.upper()) for text in request.texts]
         return TranslationResult(translations=translations, model="m", model_version="1", beam_size=1)
 
-
-def translation_of(text: str) -> Translation:
-    found = TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
-    return Translation(hypotheses=(found,))
+    def translation_of(self, text: str) -> Translation:
+        found = TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
+        kinds = (TextWarning(WarningKind.COPIED, "copied", Span(0, 3)),) if text.startswith("TWO") else ()
+        return Translation(
+            hypotheses=(found,), segments=(TranslatedSegment(source=Span(0, 3), target=Span(0, 3), warnings=kinds),)
+        )
 
 
 async def translated(router: BusyRouter) -> tuple[bytes, Call]:
@@ -60,6 +73,19 @@ async def test_file_that_was_begun_waits_for_room_and_is_counted_once():
     assert content == b"ONE\n\nTWO\n\nTHREE\n"
     assert router.num_requests == 4
     assert (call.texts, call.finished_texts) == (3, 3)
+
+
+async def test_only_segments_with_warnings_are_kept_until_the_file_is_written(monkeypatch):
+    kept: list[Translation] = []
+
+    def noted(content: bytes, name: DocumentFormat, target: str, translations: list[Translation]) -> Any:
+        kept.extend(translations)
+        return translated_file(content, name, target, translations)
+
+    monkeypatch.setattr("service.api.http.files.translated_file", noted)
+    await translated(BusyRouter())
+
+    assert [len(translation.segments) for translation in kept] == [0, 1, 0]
 
 
 async def test_file_that_finds_no_room_is_refused_at_once():
