@@ -14,7 +14,8 @@ from service.parent_process import become_child
 
 _Result = TypeVar("_Result")
 
-BEHIND_ALL = 10  # niceness of heavy work on what strangers have sent
+# Niceness of heavy work on what strangers have sent: behind engines, as their steps of batch work alone are.
+BEHIND_ALL = 15
 _KILLED_FIRST = 1_000  # where memory is short: nobody but the caller loses anything
 _COMMAND = (sys.executable, "-P", "-c", "from service.processes.apart import main; main()")
 
