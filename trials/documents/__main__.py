@@ -9,7 +9,7 @@ The files are those of `make.py`, by libraries and by LibreOffice where there is
     elements      with all texts in capitals, no link, note, field, picture, cell, insertion, ... is lost or doubled
     readers       python-docx, python-pptx, openpyxl and odfpy read every text of it, in capitals
     model         the included model translates it and every translation is written
-    LibreOffice   opens that and prints as many pages as of the source; their pictures are in OUT, side by side
+    LibreOffice   opens that and prints about as many pages as of the source; their pictures are in OUT, side by side
 """
 
 import argparse
@@ -161,7 +161,7 @@ def check_office(office: str, source: Path, translated: Path, out: Path) -> str:
     both.paste(pictures[0], (0, 0))
     both.paste(pictures[1], (pictures[0].width + 10, 0))
     both.save(out / f"{source.parent.name}-{source.name}.png")
-    assert abs(pages[0] - pages[1]) <= 1, pages
+    assert abs(pages[0] - pages[1]) <= max(1, 0.05 * pages[0]), pages  # German is longer than English
     return f"{pages[0]}, {pages[1]} pages"
 
 
