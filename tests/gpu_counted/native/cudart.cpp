@@ -456,10 +456,14 @@ EXPORTED cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, voi
 }
 
 // ---- copies
+//
+// Within the card's memory they are counted and not made: no kernel has put anything there, and a card would make them
+// while the host goes on.
 
 namespace {
 
-void note_copy(const void* target, const void* source, size_t size, bool blocks) {
+// Counts a copy and returns whether it is to be made.
+bool note_copy(const void* target, const void* source, size_t size, bool blocks) {
   const bool is_on_device = place(source) == "device" && place(target) == "device";
   // Memory of the host that is not pinned makes any copy wait.
   blocks = blocks || (!is_on_device && (place(source) == "host" || place(target) == "host"));
@@ -472,24 +476,28 @@ void note_copy(const void* target, const void* source, size_t size, bool blocks)
   } else {
     note("busy ns", 2000 + static_cast<size_t>(is_on_device ? 2e6 * size / 2.6e9 : 1e6 * size / 2.5e7));  // HBM, PCIe
   }
+  return !is_on_device;
+}
+
+void fill(void* target, int value, size_t size) {
+  note("fill", size);
+  if (place(target) != "device") memset(target, value, size);
 }
 
 }  // namespace
 
 EXPORTED cudaError_t cudaMemcpy(void* target, const void* source, size_t size, cudaMemcpyKind) {
-  note_copy(target, source, size, true);
-  memcpy(target, source, size);
+  if (note_copy(target, source, size, true)) memcpy(target, source, size);
   return cudaSuccess;
 }
 EXPORTED cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t size, cudaMemcpyKind, cudaStream_t stream) {
   work_in(stream);
-  note_copy(target, source, size, false);
-  memcpy(target, source, size);
+  if (note_copy(target, source, size, false)) memcpy(target, source, size);
   return cudaSuccess;
 }
 EXPORTED cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width, size_t height, cudaMemcpyKind, cudaStream_t stream) {
   work_in(stream);
-  note_copy(target, source, width * height, false);
+  if (!note_copy(target, source, width * height, false)) return cudaSuccess;
   for (size_t row = 0; row < height; row++) {
     memcpy(static_cast<char*>(target) + row * target_pitch, static_cast<const char*>(source) + row * source_pitch, width);
   }
@@ -501,7 +509,8 @@ EXPORTED cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* copy, cudaStream
     return static_cast<char*>(memory.ptr) + ((z + from.z) * memory.ysize + y + from.y) * memory.pitch + from.x;
   };
   const cudaExtent size = copy->extent;
-  note_copy(at(copy->dstPtr, copy->dstPos, 0, 0), at(copy->srcPtr, copy->srcPos, 0, 0), size.width * size.height * size.depth, false);
+  const size_t bytes = size.width * size.height * size.depth;
+  if (!note_copy(at(copy->dstPtr, copy->dstPos, 0, 0), at(copy->srcPtr, copy->srcPos, 0, 0), bytes, false)) return cudaSuccess;
   for (size_t z = 0; z < size.depth; z++) {
     for (size_t y = 0; y < size.height; y++) {
       memcpy(at(copy->dstPtr, copy->dstPos, y, z), at(copy->srcPtr, copy->srcPos, y, z), size.width);
@@ -516,14 +525,12 @@ EXPORTED cudaError_t cudaMemcpyFromSymbol(void* target, const void*, size_t size
   return cudaSuccess;
 }
 EXPORTED cudaError_t cudaMemset(void* target, int value, size_t size) {
-  note("fill", size);
-  memset(target, value, size);
+  fill(target, value, size);
   return cudaSuccess;
 }
 EXPORTED cudaError_t cudaMemsetAsync(void* target, int value, size_t size, cudaStream_t stream) {
   work_in(stream);
-  note("fill", size);
-  memset(target, value, size);
+  fill(target, value, size);
   return cudaSuccess;
 }
 
