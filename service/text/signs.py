@@ -1,7 +1,8 @@
-"""Signs that a model reads better as a word or not at all: "&" between words, and the marks of keys in menus.
+"""Signs that a model reads better as a word or not at all: "&" between words, marks of keys in menus, abbreviations.
 
     "Bread & butter"          is read as "Bread and butter"; in the translation, "&" stands for that "und"
     "Save &as", "_Open"       are read as "Save as", "Open"; the mark stands before a letter of the translation
+    "ca. 5 Std."              is read as "etwa 5 Stunden", and translated so
 
 Pure; knows no model.
 """
@@ -17,6 +18,31 @@ from service.text.alignment import Anchor, Move, mover
 _AND = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "nl": "en", "pt": "e", "sv": "och", "da": "og"}
 _BETWEEN = re.compile(r"(?<=[\w%)\"'”“’.!?…*])[ \u00a0](&&?)[ \u00a0](?=[\w(\"'“„‘$€£*])")
 _SINGLE_LETTERS = re.compile(r"(?<!\w)[A-Z][ \u00a0]&&?[ \u00a0][A-Z](?!\w)")  # R & D
+
+# Abbreviations that small models lose or leave as they are.  Behind some a number stands, before others.
+_FULL = {
+    language: dict(pair.split(": ") for pair in pairs.split("; "))
+    for language, pairs in {
+        "de": "ca: etwa; rd: rund; z.b: zum Beispiel; i.d.r: in der Regel; v.a: vor allem; z.t: zum Teil"
+        "; ggf: eventuell; evtl: eventuell; mind: mindestens; max: maximal; inkl: inklusive; zzgl: zuzüglich"
+        "; mio: Millionen; mrd: Milliarden; fa: Firma; abb: Abbildung; kap: Kapitel; abs: Absatz; s: Seite"
+        "; std: Stunden; min: Minuten; sek: Sekunden; stk: Stück; jh: Jahrhundert",
+        "en": "approx: approximately; e.g: for example; i.e: that is; esp: especially; sec: section; ch: chapter"
+        "; p: page; pp: pages",
+    }.items()
+}
+_BEFORE_NUMBERS = "abb", "kap", "abs", "s", "mind", "max", "sec", "ch", "p", "pp"
+_BEHIND_NUMBERS = "std", "min", "sek", "stk", "jh"
+
+
+def _short(word: str) -> str:
+    """Return what finds an abbreviation."""
+    begins = r"(?<=[\d.][ \u00a0])" if word in _BEHIND_NUMBERS else r"(?<![^ \u00a0(])"
+    ends = r"(?=[ \u00a0]?\d)" if word in _BEFORE_NUMBERS else r"(?=[ \u00a0,;)])"
+    return begins + word.replace(".", r"\.[ \u00a0]?") + r"\." + ends
+
+
+_SHORT = {language: re.compile("|".join(map(_short, words)), re.IGNORECASE) for language, words in _FULL.items()}
 
 _MOST_WORDS = 8  # of what stands in a menu or on a button
 _SENTENCES = re.compile(r"(?<![.])[.!?](?=\s)")
@@ -90,7 +116,8 @@ def key_marks(text: str) -> list[int]:
 
 def read(text: str, spans: Sequence[Span], source_language: str, target_language: str) -> Read | None:
     """Return a text as a model reads it best; None if it has none of these signs outside of its spans."""
-    if "&" not in text and "_" not in text:
+    full = list(_full(text, spans, source_language)) if "." in text[:-1] else []
+    if not full and "&" not in text and "_" not in text:
         return None
     wide = [span for span in spans if span.end - span.begin > 2]
     taken = {place for span in wide for place in range(*span)}
@@ -98,9 +125,9 @@ def read(text: str, spans: Sequence[Span], source_language: str, target_language
     edits = [(Span(place, place + 1), "") for place in key_marks(text) if place not in taken]
     marks = [_mark(text, edit.begin) for edit, _ in edits]
     signs = list(_between(text, taken)) if all(words) else []
-    if not edits and not signs:
+    if not (edits or signs or full):
         return None
-    edits = sorted([*edits, *((sign, words[0]) for sign in signs)])
+    edits = sorted([*edits, *full, *((sign, words[0]) for sign in signs)])
     without, move = _edited(text, edits)
     gone = {place for edit, _ in edits for place in range(*edit)}
     all_ands = [match.start() for match in re.finditer(rf"(?<!\S){words[0]}(?!\S)", without)] if signs else []
@@ -115,6 +142,15 @@ def read(text: str, spans: Sequence[Span], source_language: str, target_language
         source_and=words[0],
         target_and=words[1],
     )
+
+
+def _full(text: str, spans: Sequence[Span], language: str) -> Iterator[tuple[Span, str]]:
+    """Yield abbreviations, and what they stand for."""
+    language = language.partition("-")[0].lower()
+    for match in _SHORT[language].finditer(text) if language in _SHORT else ():
+        if not any(begin < match.end() and match.start() < end for begin, end in spans):
+            word = _FULL[language]["".join(match[0].split())[:-1].lower()]
+            yield Span(*match.span()), word[0].upper() + word[1:] if match[0][0].isupper() else word
 
 
 def _between(text: str, taken: set[int]) -> Iterator[Span]:

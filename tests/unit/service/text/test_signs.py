@@ -104,3 +104,32 @@ def test_places_move_with_the_signs():
 
 def test_a_mark_inside_a_sentence_of_many_words_is_none():
     assert key_marks("Please press the button with the &name of the file. Then wait.") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "is_read_as"),
+    [
+        ("Es sind ca. 5 Mio. Euro.", "de", "Es sind etwa 5 Millionen Euro."),
+        ("Z. B. heute, z.B. hier", "de", "Zum Beispiel heute, zum Beispiel hier"),
+        ("Das gilt i. d. R. nicht (ggf. doch)", "de-CH", "Das gilt in der Regel nicht (eventuell doch)"),
+        ("Mind. 3 Std. und 10 Min. lang", "de", "Mindestens 3 Stunden und 10 Minuten lang"),
+        ("Siehe S. 5 und Abb. 3 von S. Meier", "de", "Siehe Seite 5 und Abbildung 3 von S. Meier"),
+        ("Fruit, e.g. apples, on pp. 5 to 9", "en", "Fruit, for example apples, on pages 5 to 9"),
+        ("Approx. 5 men in sec. 4", "en-US", "Approximately 5 men in section 4"),
+    ],
+)
+def test_an_abbreviation_is_read_in_full(text, language, is_read_as):
+    one = read(text, (), language, "de" if language.startswith("en") else "en")
+
+    assert one is not None
+    assert one.text == is_read_as
+    assert one.written("Text")[0] == "Text"
+
+
+@pytest.mark.parametrize("text", ["Wir kommen um 5 usw.", "Er heißt Max. Sie auch", "5 min", "Das ist ca.", "a.e.g. x"])
+def test_what_only_looks_like_an_abbreviation_is_read_as_it_is(text):
+    assert read(text, (), "de", "en") is None
+
+
+def test_an_abbreviation_in_a_span_stays():
+    assert read("Nimm 3 Std. Pause", (Span(5, 11),), "de", "en") is None
