@@ -123,7 +123,7 @@ def test_an_abbreviation_is_read_in_full(text, language, is_read_as):
 
     assert one is not None
     assert one.text == is_read_as
-    assert one.written("Text")[0] == "Text"
+    assert (one.written("Text") or ("",))[0] == "Text"
 
 
 @pytest.mark.parametrize("text", ["Wir kommen um 5 usw.", "Er heißt Max. Sie auch", "5 min", "Das ist ca.", "a.e.g. x"])
