@@ -25,7 +25,7 @@ _FULL = {
     for language, pairs in {
         "de": "ca: etwa; rd: rund; z.b: zum Beispiel; i.d.r: in der Regel; v.a: vor allem; z.t: zum Teil"
         "; ggf: eventuell; evtl: eventuell; mind: mindestens; max: maximal; inkl: inklusive; zzgl: zuzüglich"
-        "; mio: Millionen; mrd: Milliarden; fa: Firma; abb: Abbildung; kap: Kapitel; abs: Absatz; s: Seite"
+        "; mio: Millionen; mrd: Milliarden; abb: Abbildung; kap: Kapitel; abs: Absatz; s: Seite"
         "; std: Stunden; min: Minuten; sek: Sekunden; stk: Stück; jh: Jahrhundert",
         "en": "approx: approximately; e.g: for example; i.e: that is; esp: especially; sec: section; ch: chapter"
         "; p: page; pp: pages",
