@@ -259,11 +259,6 @@ def _code(language: str) -> str:
     return (subtags_of(language) or Subtags(language)).language
 
 
-def _letters_of(script: str) -> str:
-    """Return the script, or "CJK" where its letters are those of other scripts as well."""
-    return "CJK" if script in _SCRIPTS_BY_NAME["CJK"] else script
-
-
 def _in_script(words: str, languages: Sequence[str]) -> tuple[list[str], float, int]:
     """Return the languages whose script most letters are in, one of each code, the share of those, and all letters."""
     counts = Counter(name for letter in words if letter.isalpha() and (name := _name_of(letter)))
