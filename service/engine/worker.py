@@ -92,7 +92,9 @@ def main(descriptor: int) -> None:
     _send(channel, Ready(tuple(str(entry.message) for entry in caught)))
     try:
         send = partial(_send, channel)
-        _serve(engine, inbox, send, spec.heartbeat_interval_s, batch_gives_way=spec.is_one_of_several)
+        # On a GPU, recorded steps belong to the thread that recorded them, and little of a step is the CPU's.
+        gives_way = spec.is_one_of_several and spec.device == "cpu"
+        _serve(engine, inbox, send, spec.heartbeat_interval_s, batch_gives_way=gives_way)
     except DeviceLost as error:
         with suppress(OSError):  # nobody reads it
             print(f"dragoman engine: {error}", file=sys.stderr, flush=True)

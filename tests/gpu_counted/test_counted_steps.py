@@ -142,6 +142,24 @@ def test_a_machine_that_refuses_to_record_runs_steps_unrecorded(bundle):
     assert cost.number("launch") > 0
 
 
+def test_a_driver_that_refuses_copies_of_groups_is_asked_for_each_group(bundle, monkeypatch):
+    runner = opened(ScriptedRunner, bundle, max_rows=64)
+    monkeypatch.setenv("COUNTED_GPU_FLAT_COPIES", "1")
+
+    cost = stream(loop_of(runner, 64), runner, made_up_sources(20), 4, arrivals=4)
+
+    arrays = 2 * bundle.manifest.config.num_decoder_layers
+    assert cost.is_clean()
+    assert cost.number("copy device to device") >= 20 * arrays
+
+
+def test_an_error_that_was_reported_is_none_of_the_next_kernels():
+    with pytest.raises(cudart.CudaError, match="out of memory"):
+        CudaDevice().allocate(1 << 50)
+
+    cudart.call("cudaGetLastError")
+
+
 def test_every_node_runs_on_the_gpu(bundle, tmp_path):
     device = CudaDevice()
     sessions = {

@@ -17,7 +17,8 @@ from model.transformer import Transformer
 from service.engine.cpu.kv_cache import MASKED
 from service.engine.cpu.runner import CpuRunner, open_session
 from service.engine.cuda.kv_cache import CudaState
-from service.engine.cuda.memory import HostDevice
+from service.engine.cuda.memory import Block, HostDevice
+from service.engine.cuda.region import HostRegion
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.loop import EngineLoop
@@ -36,11 +37,11 @@ def device_runner(bundle: Bundle, graphs: Path) -> CudaRunner:
     return CudaRunner(bundle, sessions, HostDevice())
 
 
-def float32_twin(bundle: Bundle, model: Transformer, directory: Path) -> CudaRunner:
+def float32_twin(bundle: Bundle, model: Transformer, directory: Path, device: HostDevice | None = None) -> CudaRunner:
     """The same with float32 in all places."""
     write_cuda_graphs(model.config, state_of(model), FloatProducts(dtype=TensorProto.FLOAT), directory)
     sessions = {name: open_session(directory / f"{name}.onnx", 1) for name in GRAPHS}
-    return CudaRunner(bundle, sessions, HostDevice(), masked=MASKED)
+    return CudaRunner(bundle, sessions, device or HostDevice(), masked=MASKED)
 
 
 SEEDS = (1, 2)
@@ -89,6 +90,46 @@ def test_keys_and_values_that_move_on_a_device_give_the_cpu_engines_tokens(bundl
     assert tokens(found) == tokens(expected)
     scores = [hypotheses(expected[n])[0].score - hypotheses(found[n])[0].score for n in expected]
     assert max(map(abs, scores)) < 1e-4  # float32: sums in another order, as columns lie elsewhere
+
+
+class _Region(HostRegion):
+    """Memory that nobody asked for is NaN, as on a GPU it may be, or is not there at all."""
+
+    def __init__(self, num_arrays: int, multiple: int) -> None:
+        super().__init__(num_arrays, multiple)
+        self._arrays[:] = 0xFF
+
+    def grow(self, size: int) -> None:
+        begin = self.size
+        super().grow(size)
+        self._arrays[:, begin : self.size] = 0
+
+    def release(self) -> None:
+        self.size = 0
+        self._arrays[:] = 0xFF
+
+
+class _Dirty(HostDevice):
+    def reserve(self, num_arrays: int, multiple: int) -> HostRegion:
+        return _Region(num_arrays, multiple)
+
+    def shared(self, size: int) -> Block:
+        block = super().shared(size)
+        block.host[:] = 0xFF
+        return block
+
+
+def test_no_step_reads_memory_that_was_not_asked_for(bundle, twin, tmp_path, monkeypatch):
+    monkeypatch.setattr("service.engine.cuda.region._HOST_STRIDE", 1 << 22)
+    model = tiny_model(tiny_config(vocab_size=VOCABULARY))
+    dirty = float32_twin(bundle, model, tmp_path / "fp32", _Dirty())
+    for seed, rows in ((3, 16), (4, 256)):  # the second finds memory that the first has given back
+        some = jobs(40, seed)
+        expected = run(EngineLoop(twin, SchedulerConfig(max_rows=rows)), some)
+
+        found = run(EngineLoop(dirty, SchedulerConfig(max_rows=rows)), some)
+
+        assert tokens(found) == tokens(expected)
 
 
 def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alone(bundle, tmp_path):

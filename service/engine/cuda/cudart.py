@@ -22,6 +22,7 @@ def call(function: str, *arguments: Any) -> None:
     """Call a function of CUDA's runtime, or raise CudaError."""
     status = _function(function)(*arguments)
     if status != 0:
+        _function("cudaGetLastError")()  # forgets it: ONNX Runtime would take it for an error of its next kernel
         describe = _function("cudaGetErrorString")
         describe.restype = ctypes.c_char_p
         raise CudaError(f"CUDA failure {status}: {describe(status).decode()} ; {function}")

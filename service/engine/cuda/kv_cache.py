@@ -90,8 +90,8 @@ class SlotMemory:
     def move(self, source: int, target: int) -> None:
         """Copy a slot over another."""
         begin, stride = self.address, self._region.stride
-        source_rows, target_rows = (Pitched(begin + slot * self._slot_bytes, stride, 1) for slot in (source, target))
-        self._device.copy(source_rows, target_rows, (self._slot_bytes, self.num_arrays, 1))
+        source_slots, target_slots = (Pitched(begin + slot * self._slot_bytes, stride, 1) for slot in (source, target))
+        self._device.copy(source_slots, target_slots, (self._slot_bytes, 1, self.num_arrays))
 
     def clear(self, slot: int) -> None:
         """Make a slot zero."""

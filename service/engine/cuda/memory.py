@@ -149,6 +149,9 @@ class CudaDevice:
         self._stream = ctypes.c_void_p()
         cudart.call("cudaStreamCreateWithFlags", ctypes.byref(self._stream), ctypes.c_uint(_NON_BLOCKING))
         self._copy = _Copy3D(kind=_DEVICE_TO_DEVICE)
+        # Whether groups are copied at once.  Between arrays lie addresses without memory (`region.py`): a driver might
+        # refuse a copy across them, which CUDA's documentation leaves open.
+        self._copies_groups = True
 
     @property
     def stream(self) -> int:
@@ -178,11 +181,20 @@ class CudaDevice:
 
     def copy(self, source: Pitched, target: Pitched, extent: tuple[int, int, int]) -> None:
         width, rows, groups = extent
-        copy = self._copy
-        copy.source = _PitchedPointer(source.address, source.pitch, source.pitch, source.rows)
-        copy.target = _PitchedPointer(target.address, target.pitch, target.pitch, target.rows)
-        copy.extent = _Triple(width, rows, groups)
-        cudart.call("cudaMemcpy3DAsync", ctypes.byref(copy), self._stream)
+        if self._copies_groups or groups == 1:
+            try:
+                self._copy_at_once(source, target, extent)
+            except cudart.CudaError:
+                if groups == 1:
+                    raise
+                self._copies_groups = False
+            else:
+                return
+        for group in range(groups):
+            source_group, target_group = (
+                place._replace(address=place.address + group * place.rows * place.pitch) for place in (source, target)
+            )
+            self._copy_at_once(source_group, target_group, (width, rows, 1))
 
     def clear(self, address: int, pitch: int, width: int, rows: int) -> None:
         for row in range(rows):
@@ -191,6 +203,14 @@ class CudaDevice:
 
     def wait(self) -> None:
         cudart.call("cudaStreamSynchronize", self._stream)
+
+    def _copy_at_once(self, source: Pitched, target: Pitched, extent: tuple[int, int, int]) -> None:
+        width, rows, groups = extent
+        copy = self._copy
+        copy.source = _PitchedPointer(source.address, source.pitch, source.pitch, source.rows)
+        copy.target = _PitchedPointer(target.address, target.pitch, target.pitch, target.rows)
+        copy.extent = _Triple(width, rows, groups)
+        cudart.call("cudaMemcpy3DAsync", ctypes.byref(copy), self._stream)
 
     def _move(self, target: int, source: int, size: int, kind: int) -> None:
         addresses = ctypes.c_void_p(target), ctypes.c_void_p(source)

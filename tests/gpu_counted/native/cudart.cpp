@@ -1,6 +1,6 @@
 // A CUDA runtime without a GPU: memory is the host's, kernels compute nothing, and everything that costs time is counted.
 //
-// With COUNTED_GPU_NO_CAPTURE, nothing can be recorded.
+// With COUNTED_GPU_NO_CAPTURE, nothing can be recorded; with COUNTED_GPU_FLAT_COPIES, no copy has groups of rows.
 //
 // The counters lie in the file that COUNTED_GPU_FILE names, which several processes may share and tests read
 // (`counters.py`).  COUNTED_GPU_GB says how much memory the card has, COUNTED_GPU_ARCH its compute capability as
@@ -118,6 +118,11 @@ int max_shared_memory() {
     default: return 232448;
   }
 }
+
+// What the last function that failed returned, until somebody asks.
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t failed(cudaError_t error) { return last_error = error; }
 
 cudaError_t card_error() { return driver_version() < 13000 ? cudaErrorInsufficientDriver : cudaSuccess; }
 
@@ -365,9 +370,9 @@ EXPORTED cudaError_t cudaMalloc(void** pointer, size_t size) {
   if (card_error()) return card_error();
   forbid_in_capture("cudaMalloc");
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (allocated + size > total_memory()) return cudaErrorMemoryAllocation;
+  if (allocated + size > total_memory()) return failed(cudaErrorMemoryAllocation);
   *pointer = new_pages(size);
-  if (!*pointer) return cudaErrorMemoryAllocation;
+  if (!*pointer) return failed(cudaErrorMemoryAllocation);
   device_memory[static_cast<char*>(*pointer)] = size;
   allocated += size;
   note("allocate", size);
@@ -503,12 +508,18 @@ EXPORTED cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const 
   }
   return cudaSuccess;
 }
+constexpr size_t kLargestPitch = 2147483647;  // as of all cards of today
 EXPORTED cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* copy, cudaStream_t stream) {
   work_in(stream);
   auto at = [](const cudaPitchedPtr& memory, const cudaPos& from, size_t y, size_t z) {
     return static_cast<char*>(memory.ptr) + ((z + from.z) * memory.ysize + y + from.y) * memory.pitch + from.x;
   };
   const cudaExtent size = copy->extent;
+  for (const cudaPitchedPtr& memory : {copy->srcPtr, copy->dstPtr}) {
+    const bool is_valid = memory.pitch <= kLargestPitch && size.width <= memory.pitch && size.height <= memory.ysize;
+    if (!is_valid) return failed(cudaErrorInvalidValue);
+  }
+  if (size.depth > 1 && getenv("COUNTED_GPU_FLAT_COPIES")) return failed(cudaErrorInvalidValue);
   const size_t bytes = size.width * size.height * size.depth;
   if (!note_copy(at(copy->dstPtr, copy->dstPos, 0, 0), at(copy->srcPtr, copy->srcPos, 0, 0), bytes, false)) return cudaSuccess;
   for (size_t z = 0; z < size.depth; z++) {
@@ -607,6 +618,12 @@ EXPORTED cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t st
 
 // ---- the rest
 
+EXPORTED cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+EXPORTED cudaError_t cudaPeekAtLastError() { return last_error; }
 EXPORTED const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
