@@ -130,16 +130,28 @@ def test_edited_logits_are_part_of_the_recording(bundle):
     assert total(measured.since(), "launch").number == 0
 
 
-def test_a_machine_that_refuses_to_record_runs_steps_unrecorded(bundle):
-    os.environ["COUNTED_GPU_NO_CAPTURE"] = "1"
-    try:
-        with pytest.warns(RuntimeWarning, match="cuda_graphs is off from now on"):
-            cost = settled(opened(CudaRunner, bundle), 16, 4)
-    finally:
-        del os.environ["COUNTED_GPU_NO_CAPTURE"]
+@pytest.mark.parametrize("place", ["begin", "kernel"])
+def test_a_machine_that_refuses_to_record_runs_steps_unrecorded(bundle, monkeypatch, place):
+    monkeypatch.setenv("COUNTED_GPU_NO_CAPTURE", place)
 
+    with pytest.warns(RuntimeWarning, match="cuda_graphs is off from now on"):
+        cost = settled(opened(CudaRunner, bundle), 16, 4)
+
+    assert cost.is_clean()
     assert cost.number("graph launch") == 0
     assert cost.number("launch") > 0
+
+
+@pytest.mark.parametrize("place", ["begin", "kernel"])
+def test_a_step_that_cannot_be_recorded_runs_unrecorded(bundle, monkeypatch, place):
+    runner = opened(CudaRunner, bundle, max_rows=64)
+    monkeypatch.setenv("COUNTED_GPU_NO_CAPTURE", place)
+
+    with pytest.warns(RuntimeWarning, match="cuda_graphs is off from now on"):
+        cost = settled(runner, 4, 3, steps=5)  # a beam that is not the model's own
+
+    assert cost.is_clean()
+    assert cost.number("graph launch") == 0
 
 
 def test_a_driver_that_refuses_copies_of_groups_is_asked_for_each_group(bundle, monkeypatch):

@@ -1,6 +1,7 @@
 // A CUDA runtime without a GPU: memory is the host's, kernels compute nothing, and everything that costs time is counted.
 //
-// With COUNTED_GPU_NO_CAPTURE, nothing can be recorded; with COUNTED_GPU_FLAT_COPIES, no copy has groups of rows.
+// With COUNTED_GPU_NO_CAPTURE, nothing can be recorded: a recording does not begin, or fails at its first kernel if the
+// value is `kernel`.  With COUNTED_GPU_FLAT_COPIES, no copy has groups of rows.
 //
 // The counters lie in the file that COUNTED_GPU_FILE names, which several processes may share and tests read
 // (`counters.py`).  COUNTED_GPU_GB says how much memory the card has, COUNTED_GPU_ARCH its compute capability as
@@ -156,7 +157,7 @@ struct Graph {
   uint64_t kernels = 0;
   double microseconds = 0;
 };
-bool capturing = false;
+bool capturing = false, is_invalid = false;
 void* captured_stream = nullptr;
 Graph captured;
 std::map<void*, Graph> graphs;
@@ -208,6 +209,10 @@ constexpr double kKernelMicroseconds = 2.5;  // of a small one
 cudaError_t launch(const void* function, dim3 grid, dim3 block, size_t shared_memory, cudaStream_t stream) {
   work_in(stream);
   if (!has_code()) return cudaErrorNoKernelImageForDevice;
+  if (capturing && getenv("COUNTED_GPU_NO_CAPTURE")) {
+    is_invalid = true;
+    return failed(cudaErrorStreamCaptureUnsupported);
+  }
   std::string name;
   {
     std::lock_guard<std::recursive_mutex> lock(mutex);
@@ -577,14 +582,18 @@ EXPORTED cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cuda
   return cudaSuccess;
 }
 EXPORTED cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  if (getenv("COUNTED_GPU_NO_CAPTURE")) return cudaErrorStreamCaptureUnsupported;
+  const char* refused = getenv("COUNTED_GPU_NO_CAPTURE");
+  if (refused && strcmp(refused, "kernel") != 0) return failed(cudaErrorStreamCaptureUnsupported);
   capturing = true;
+  is_invalid = false;
   captured_stream = stream;
   captured = {};
   return cudaSuccess;
 }
 EXPORTED cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  if (!capturing) return failed(cudaErrorIllegalState);
   capturing = false;
+  if (is_invalid) return failed(cudaErrorStreamCaptureInvalidated);
   *graph = static_cast<cudaGraph_t>(new_handle());
   std::lock_guard<std::recursive_mutex> lock(mutex);
   graphs[*graph] = captured;
