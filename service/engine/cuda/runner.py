@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -203,9 +203,9 @@ class CudaRunner:
         """Go on without recordings on a machine that refuses them."""
         warnings.warn(f"engine.cuda_graphs is off from now on: {error}", RuntimeWarning, stacklevel=2)
         self._records = False
-        assert isinstance(self._device, CudaDevice)
+        stream = cast(CudaDevice, self._device).stream  # no other device records
         del self._decoder, self._steps, self._encoder  # before their successors are made
-        encoder, decoder = (open_on_cuda(graph_paths(self._bundle)[name], self._device.stream) for name in GRAPHS)
+        encoder, decoder = (open_on_cuda(graph_paths(self._bundle)[name], stream) for name in GRAPHS)
         self._encoder, self._decoder = self._encoder_of(encoder), StepGraph.of(decoder)
         self._steps = Steps(self._decoder, self._device, self._pool.shape, self._num_logits, records=False)
 
