@@ -1,97 +1,92 @@
 """All that is to be known of the engine on a GPU, within ten minutes, whether its tokens are right first.
 
-    python bench/bench_gpu.py --bundle BUNDLE         # with fp32 and fp16 graphs
+    python bench/bench_gpu.py --bundle BUNDLE         # with fp32 and fp16 graphs, and for the race its weights
     python bench/bench_gpu.py                         # exports en-de first, which needs PyTorch
+    python bench/bench_gpu.py --only tokens --only speed
     python bench/bench_gpu.py --device cpu --sentences 20 --at-once 4    # a rehearsal without a GPU
 
-In this order: tokens against the CPU's in a batch and in a stream, with recorded steps and without; memory under load;
-tokens a second over sentences at once; how long a step of a stream takes; the tests that need a GPU; CTranslate2 in
-half precision on the same sentences (`bench_race.py`).  gpu.json in --out is written after every part, so that a run
-that is cut off leaves what it has; a part that fails says so and the next one begins.
+In this order: tokens against the CPU's in a batch, a stream and with other beams, with recorded steps and without; how
+long a step of a stream takes, tokens a second over sentences at once, memory under load; where the time of a step goes;
+the tests that need a GPU; CTranslate2 in half precision on the same sentences (`bench_race.py`).
+
+Each group of parts is a process of its own with a time of its own (`bench/gpu/`), since a CUDA error stays for as long
+as a process lives.  gpu.json in --out is written after every part: a run that is cut off leaves what it has, and a part
+that fails leaves the end of its traceback.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine
+from bench.gpu.findings import Figures, Findings, console, last_lines
 from model.bundle import Bundle, default_bundle_dir
-from model.corpus import read_lines
 from model.manifest import GPU_PRECISION
-from model.tokenizer import Tokenizer
-from service.engine.cpu.runner import CpuRunner, open_session
-from service.engine.cuda import cudart
-from service.engine.cuda.memory import HostDevice
-from service.engine.cuda.runner import CudaRunner, graph_paths
-from service.engine.loop import EngineLoop
-from service.engine.runner import Runner
-from service.engine.wire import GPU_BUDGETS, EngineSpec, Hypothesis, Job, JobResult, SchedulerConfig, SearchParams
 from service.threads import available_threads
-from tests.fakes.own_text import own_sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 AT_ONCE = (1, 16, 64, 256, 1_024)
-TESTS = (sys.executable, "-m", "pytest", "-q", "tests/gpu")
-RACE = (sys.executable, "bench/bench_race.py", "--device", "cuda")
-WAVES = 3  # of sentences that fill the rows, so that most steps are full
-
-Sources = Sequence[tuple[int, ...]]
-Figures = dict[str, Any]
-
-console = Console(width=120, highlight=False)
+RACED_AT_ONCE = (16, 64, 256, 1_024)
+# Seconds after which a process is ended and the next one begins, by its kind.
+LIMITS = {"gpu": 60, "expected": 90, "tokens": 90, "speed": 120, "profile": 60, "tests": 150, "race": 100}
 
 
-@dataclass(slots=True)
-class Run:
-    """The best hypothesis of each sentence, and the seconds that each step took."""
-
-    found: dict[int, Hypothesis] = field(default_factory=dict)
-    steps: list[float] = field(default_factory=list)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all hypotheses, end-of-sentence counted."""
-        return sum(len(hypothesis.token_ids) + 1 for hypothesis in self.found.values())
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Day:
-    """The parts of the run: what they find, where it is kept, and the time that is left."""
+    """The groups of the run, and the time that is left."""
 
-    out: Path
+    findings: Findings
     ends_at: float
-    found: Figures
+    only: Sequence[str]
 
-    @property
-    def seconds_left(self) -> float:
-        return self.ends_at - time.monotonic()
+    def seconds(self, kind: str) -> float:
+        """Return how long a group of this kind may take."""
+        return max(0.0, min(LIMITS[kind], self.ends_at - time.monotonic()))
 
-    def part(self, name: str, measure: Callable[[], Any]) -> None:
-        """Run a part if there is time, and keep what it finds or what went wrong."""
-        if self.seconds_left <= 0:
-            self.found[name] = "there was no time left"
-        else:
+    def run(self, name: str, command: Sequence[str]) -> None:
+        """Run a group, whose name begins with its kind, and keep the end of what it prints if it fails."""
+        kind = name.partition(" ")[0]
+        seconds = self.seconds(kind)
+        if self.only and kind not in self.only:
+            return
+        if not seconds:
+            self.findings.keep(name, "there was no time left")
+            return
+        began = time.monotonic()
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
             try:
-                self.found[name] = measure()
-            except Exception as error:  # noqa: BLE001 - the next part may work
-                self.found[name] = f"failed: {type(error).__name__}: {error}"
-        console.print(f"{name}: {self.found[name]}", markup=False)
-        self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "gpu.json").write_text(json.dumps(self.found) + "\n", encoding="utf-8")
+                done = subprocess.run(
+                    [sys.executable, *command],
+                    cwd=ROOT,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", "TYPER_STANDARD_TRACEBACK": "1"},
+                    timeout=seconds + 10.0,  # most end by themselves and say where they were
+                    check=False,
+                )
+                status: int | str = done.returncode
+            except subprocess.TimeoutExpired:
+                status = "cut off"
+            output.seek(0)
+            printed = output.read()
+        console.print(printed, markup=False)
+        took = round(time.monotonic() - began, 1)
+        ended: Figures = {"status": status, "seconds": took}
+        if status != 0 or kind in ("tests", "race"):
+            ended["end"] = last_lines(printed)
+        self.findings.keep(f"process, {name}", ended)
 
 
 def main(
@@ -101,46 +96,49 @@ def main(
     sentences: Annotated[int, typer.Option(min=1, help="That are compared with the CPU's.")] = 300,
     at_once: Annotated[list[int] | None, typer.Option(min=1, help="Sentences; may be repeated.")] = None,
     beam_size: Annotated[int, typer.Option(min=1)] = 4,
-    minutes: Annotated[float, typer.Option(help="After which no part begins.")] = 10.0,
+    only: Annotated[list[str] | None, typer.Option(help=f"{', '.join(LIMITS)}; may be repeated.")] = None,
+    minutes: Annotated[float, typer.Option(help="After which nothing begins.")] = 10.0,
     out: Annotated[Path, typer.Option(help="Where gpu.json goes.")] = Path("build/bench/gpu"),
 ) -> None:
     """Check and measure the engine on a GPU."""
-    found: Figures = {"bench": "gpu", "device": device, **machine.describe(available_threads())}
-    day = Day(out, time.monotonic() + 60 * minutes, found)
-    if device == "cuda":
-        day.part("gpu", describe_gpu)
+    out = out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    findings = Findings(out / "gpu.json")
+    findings.path.unlink(missing_ok=True)
+    for name, value in {"bench": "gpu", "device": device, **machine.describe(available_threads())}.items():
+        findings.keep(name, value)
+    day = Day(findings, time.monotonic() + 60 * minutes, only or ())
     with tempfile.TemporaryDirectory() as directory:
-        model = with_gpu_graphs(Bundle.load(bundle or default_bundle_dir()), Path(directory))
-        sources = load_sources(model, texts)
-        params = SearchParams(beam_size=beam_size, max_target_tokens=model.manifest.decoding.max_target_tokens)
-        compared = sources[:sentences]
-        expected = translate(EngineLoop(CpuRunner(model, precision="fp32"), SchedulerConfig()), compared, params)
-        for recorded in (False, True) if device == "cuda" else (False,):
-            how = "recorded" if recorded else "launched"
-            runner = open_runner(model, device, recorded=recorded)
-            for name, arrivals in (("batch", 0), ("stream", 3)):
-                check = partial(compare, runner, compared, params, expected, arrivals)
-                day.part(f"tokens, {name}, {how}", check)
-            if device == "cuda":
-                day.part(f"memory, {how}", partial(memory_under_load, runner, sources, params))
-            rows = [number * beam_size for number in at_once or AT_ONCE]
-            day.part(f"speed, {how}", partial(speeds, runner, sources, rows, params))
-            day.part(f"steps of a stream, {how}", partial(stream_steps, runner, sources, params))
-            del runner
-    if device == "cuda":
-        day.part("tests", lambda: run(TESTS, day.seconds_left))
-        given = ("--texts", str(texts)) if texts else ()
-        day.part("race", lambda: run((*RACE, "--out", str(out), *given), day.seconds_left))
-    console.print(table_of(day.found))
-    print(json.dumps(day.found))
+        model = with_gpu_graphs(Bundle.load(bundle or default_bundle_dir()), Path(directory)).directory.resolve()
+        given = ["--texts", str(texts.resolve())] if texts else []
+        options = ["--bundle", str(model), "--out", str(out), "--device", device, *given]
+        options += ["--sentences", str(sentences), "--beam-size", str(beam_size)]
+        options += [word for number in at_once or AT_ONCE for word in ("--at-once", str(number))]
 
+        def group(kind: str, how: str = "") -> None:
+            recorded = ["--recorded"] if how == "recorded" else []
+            limit = ["--seconds", str(max(1.0, day.seconds(kind)))]
+            day.run(f"{kind} {how}".strip(), ["-m", "bench.gpu", kind, *recorded, *limit, *options])
 
-def describe_gpu() -> Figures:
-    """Return the card, its driver and its memory."""
-    free, total = cudart.memory()
-    driver = cudart.driver_version()
-    name, architecture = cudart.card_name(), cudart.compute_capability()
-    return {"name": name, "sm": architecture, "driver_cuda": driver, "total_gb": total / 1e9, "free_gb": free / 1e9}
+        on_gpu = device == "cuda"
+        if on_gpu:
+            group("gpu")
+        group("expected")
+        for kind in ("tokens", "speed", "profile"):
+            if on_gpu:
+                group(kind, "recorded")
+            if kind == "tokens":
+                group(kind, "launched")
+        if on_gpu:
+            os.environ["GPU_BUNDLE"] = str(model)
+            day.run("tests", ["-m", "pytest", "-q", "-m", "gpu", "tests/gpu"])
+        for kind in ("speed", "profile"):
+            group(kind, "launched")
+        if on_gpu:
+            race(day, model, given, out)
+    found = findings.read()
+    console.print(table_of(found))
+    print(json.dumps(found))
 
 
 def with_gpu_graphs(bundle: Bundle, directory: Path) -> Bundle:
@@ -150,121 +148,29 @@ def with_gpu_graphs(bundle: Bundle, directory: Path) -> Bundle:
     from export.onnx_export import ExportOptions, Samples, export_bundle
     from export.source import ExportSource
 
-    options = ExportOptions(precisions=("fp32", GPU_PRECISION), keep_weights=False)
+    options = ExportOptions(precisions=("fp32", GPU_PRECISION))
     return export_bundle(ExportSource.load(bundle.directory), directory / "bundle", options, Samples())
 
 
-def load_sources(bundle: Bundle, texts: Path | None) -> Sources:
-    """Return the token ids of the sentences that the model takes."""
-    tokenizer, limit = Tokenizer.load(bundle.tokenizer_path), bundle.manifest.decoding.max_source_tokens
-    lines = read_lines(texts) if texts else own_sentences(1_000, seed=1)
-    return [tuple(ids) for ids in map(tokenizer.encode, lines) if 0 < len(ids) <= limit]
-
-
-def open_runner(bundle: Bundle, device: str, *, recorded: bool) -> CudaRunner:
-    """Open the GPU's graphs, on a GPU or, to rehearse, on the CPU."""
-    if device == "cpu":
-        sessions = {name: open_session(path, 1) for name, path in graph_paths(bundle).items()}
-        return CudaRunner(bundle, sessions, HostDevice())
-    return CudaRunner.open(EngineSpec(bundle_dir=bundle.directory, device="cuda", cuda_graphs=recorded))
-
-
-def translate(loop: EngineLoop, sources: Sources, params: SearchParams, arrivals: int = 0) -> Run:
-    """Translate all sentences, which come at once or so many at each step."""
-    result, waiting = Run(), list(enumerate(sources))
-    while waiting or not loop.is_idle:
-        for number, source in waiting[: arrivals or len(waiting)]:
-            loop.submit(Job(id=number, source_ids=source, params=params))
-        del waiting[: arrivals or len(waiting)]
-        began = time.perf_counter()
-        outcomes = loop.step()
-        result.steps.append(time.perf_counter() - began)
-        for outcome in outcomes:
-            if not isinstance(outcome, JobResult):
-                raise TypeError(f"sentence {outcome.job_id} failed: {outcome.message}")
-            result.found[outcome.job_id] = outcome.hypotheses[0]
-    return result
-
-
-def gpu_loop(runner: Runner, rows: int) -> EngineLoop:
-    return EngineLoop(runner, replace(GPU_BUDGETS, max_rows=rows))
-
-
-def compare(runner: Runner, sources: Sources, params: SearchParams, expected: Run, arrivals: int) -> Figures:
-    """Return how many sentences get the tokens that the CPU gives them, and how far the scores are apart."""
-    found = translate(gpu_loop(runner, 1_024), sources, params, arrivals).found
-    same = [number for number in found if found[number].token_ids == expected.found[number].token_ids]
-    gaps = [abs(found[number].score - expected.found[number].score) for number in found]
-    return {"same": len(same), "of": len(found), "largest_score_gap": round(max(gaps), 5)}
-
-
-def memory_under_load(runner: Runner, sources: Sources, params: SearchParams) -> Figures:
-    """Return what three equal loads leave free, in GB: the last two should be equal."""
-    free = []
-    for _ in range(3):
-        translate(gpu_loop(runner, 1_024), sources, params)
-        free.append(round(cudart.memory()[0] / 1e9, 3))
-    return {"free_gb_after_each": free}
-
-
-def speeds(runner: Runner, sources: Sources, rows: Sequence[int], params: SearchParams) -> list[Figures]:
-    return [speed(runner, sources, number, params) for number in rows]
-
-
-def speed(runner: Runner, sources: Sources, rows: int, params: SearchParams) -> Figures:
-    """Time the second of two runs over the same sentences, longest first."""
-    loop = gpu_loop(runner, rows)
-    wanted = max(WAVES * rows // params.beam_size, 8)
-    batch = sorted((sources[number % len(sources)] for number in range(wanted)), key=len, reverse=True)
-    translate(loop, batch, params)
-    loop.take_stats()
-    result, stats = translate(loop, batch, params), loop.take_stats()
-    return {
-        "sentences": rows // params.beam_size,
-        "mean_rows": round(stats.rows / stats.steps, 1),
-        "tokens_per_s": round(result.num_tokens / sum(result.steps)),
-        "step_ms": round(1e3 * (stats.busy_s - sum(stats.encode_s)) / stats.steps, 4),
-        "graph_ms": round(1e3 * sum(stats.step_decode_s) / stats.steps, 4),
-        "search_ms": round(1e3 * sum(stats.step_beam_s) / stats.steps, 4),
-        "encoder_share": round(sum(stats.encode_s) / stats.busy_s, 3),
-    }
-
-
-def stream_steps(runner: Runner, sources: Sources, params: SearchParams) -> Figures:
-    """Return the milliseconds of a step where 6 sentences join at each, when all shapes are known."""
-    loop = gpu_loop(runner, 1_024)
-    for _ in range(2):
-        translate(loop, sources, params, 6)
-    result = translate(loop, sources, params, 6)
-    p50, p99 = np.percentile(result.steps, [50, 99])
-    seconds = sum(result.steps)
-    milliseconds = {
-        "p50_ms": round(1e3 * p50, 3),
-        "p99_ms": round(1e3 * p99, 3),
-        "max_ms": round(1e3 * max(result.steps), 3),
-    }
-    return {**milliseconds, "tokens_per_s": round(result.num_tokens / seconds), "steps": len(result.steps)}
-
-
-def run(command: Sequence[str], seconds: float) -> Figures:
-    """Run a command for so long at most, and return its exit status and the end of what it prints."""
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        return {"command": " ".join(command[1:]), "status": "cut off", "end": str(error.stdout or "")[-1_000:]}
-    return {"command": " ".join(command[1:]), "status": done.returncode, "end": done.stdout.splitlines()[-12:]}
+def race(day: Day, bundle: Path, given: Sequence[str], out: Path) -> None:
+    """Race CTranslate2, each regime in a process of its own, and keep the rows."""
+    sizes = [word for number in RACED_AT_ONCE for word in ("--size", str(number))]
+    cache = out.parent / "gpu-race-models"
+    for regime, more in (("closed", sizes), ("single", []), ("stream", [])):
+        name, place = f"race {regime}", cache / regime
+        command = ["bench/bench_race.py", "--device", "cuda", "--shape", "default", "--regime", regime, *more, *given]
+        day.run(name, [*command, "--bundle", str(bundle), "--cache", str(cache), "--out", str(place)])
+        if (place / "race.json").exists():
+            day.findings.keep(name, json.loads((place / "race.json").read_text(encoding="utf-8"))["rows"])
 
 
 def table_of(found: Figures) -> Table:
     """Return the speeds as people read them."""
     table = Table("sentences at once", "steps", "mean rows", "tokens/s", "step ms", "graph ms", "search ms")
-    for how in ("launched", "recorded"):
-        speeds = found.get(f"speed, {how}")
-        for one in speeds if isinstance(speeds, list) else ():
-            names = ("mean_rows", "tokens_per_s", "step_ms", "graph_ms", "search_ms")
-            table.add_row(str(one["sentences"]), how, *(f"{one[name]:,}" for name in names))
+    for name, one in found.items():
+        if name.startswith("speed, ") and "sentences" in one:
+            numbers = (one[figure] for figure in ("mean_rows", "tokens_per_s", "step_ms", "graph_ms", "search_ms"))
+            table.add_row(str(one["sentences"]), name.split(", ")[-1], *(f"{number:,}" for number in numbers))
     return table
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("onnxruntime", "ctranslate2", "numpy", "torch")
+PACKAGES = ("onnxruntime", "onnxruntime-gpu", "ctranslate2", "numpy", "torch")
 
 
 def describe(cpus: int) -> dict[str, Any]:
