@@ -19,6 +19,7 @@ from model.config import EOS_ID, PAD_ID
 from model.corpus import Pair, read_dev_set
 from model.data import collate, cut_batches, encode_pairs
 from model.loss import projected_cross_entropy
+from model.optimizer import choose_device
 from model.recipe import BatchConfig, Languages
 from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search, greedy_search
@@ -28,6 +29,7 @@ from model.transformer import Transformer
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 _BATCH_TOKENS = 4_096
+_ROWS = {"cpu": 64, "cuda": 1_024}  # sentences that are translated together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +93,9 @@ def translate_greedily(model: Transformer | Recurrent, texts: Sequence[str], tok
     ids = [_source_ids(text, tokenizer, max_positions) for text in texts]
     order = sorted((index for index in range(len(texts)) if ids[index]), key=lambda index: len(ids[index]))
     translations = [""] * len(texts)
-    for start in range(0, len(order), 64):
-        chosen = order[start : start + 64]
+    rows = _ROWS[device.type]
+    for start in range(0, len(order), rows):
+        chosen = order[start : start + rows]
         source = pad_sequence([torch.tensor(ids[index]) for index in chosen], batch_first=True, padding_value=PAD_ID)
         lengths = torch.tensor([len(ids[index]) for index in chosen], device=device)
         limit = min(2 * source.size(1) + 10, max_positions)
@@ -142,7 +145,7 @@ def main(
     try:
         require_bleu_tokenizer(bleu_tokenizer)
         loaded = load_checkpoint(checkpoint)
-        model, tokenizer = loaded.model(), loaded.tokenizer()
+        model, tokenizer = loaded.model().to(choose_device("auto" if beam_size == 1 else "cpu")), loaded.tokenizer()
         languages = Languages(source=loaded.meta.source_language, target=loaded.meta.target_language)
         pairs_of = {name: read_dev_set(data, name, languages)[:limit] for name in sets}
     except (ValueError, FileNotFoundError) as error:

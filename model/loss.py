@@ -8,6 +8,7 @@ from torch import Tensor
 from model.config import PAD_ID
 
 CHUNK_ROWS = 256  # x 8,000 words: a few megabytes at a time instead of all logits (bench/bench_training.py)
+GPU_CHUNK_ROWS = 8_192  # fewer and larger kernels
 
 
 class Loss(NamedTuple):
@@ -56,7 +57,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         if needs_grad:
             states_grad = torch.empty_like(states)
             weight_grad = torch.zeros_like(projection, dtype=torch.float32)
-        for rows, words in zip(torch.split(states, CHUNK_ROWS), torch.split(targets, CHUNK_ROWS), strict=True):
+        chunk = GPU_CHUNK_ROWS if states.is_cuda else CHUNK_ROWS
+        for rows, words in zip(torch.split(states, chunk), torch.split(targets, chunk), strict=True):
             start = int(rows.storage_offset() // states.size(-1))
             logits = (rows @ weight.t()).float()  # [C, V]
             index = words.unsqueeze(-1)

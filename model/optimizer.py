@@ -5,6 +5,7 @@ Muon is momentum whose matrix is made nearly orthogonal before it becomes the up
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -158,28 +159,35 @@ class Muon(Optimizer):
         """Update every matrix that has a gradient."""
         assert closure is None, "Muon takes no closure"
         for group in self.param_groups:
+            by_shape = defaultdict[torch.Size, dict[torch.Tensor, torch.Tensor]](dict)
             for matrix in group["params"]:
-                if matrix.grad is None:
-                    continue
-                momentum = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix.grad))
-                momentum.lerp_(matrix.grad, 1 - MOMENTUM)
-                direction = orthogonalized(matrix.grad.lerp(momentum, MOMENTUM).to(self._precision))
-                length = 0.2 * max(matrix.shape) ** 0.5  # its root mean square is Adam's usual 0.2
-                matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                matrix.add_(direction, alpha=-group["lr"] * length)
+                if matrix.grad is not None:
+                    by_shape[matrix.shape][matrix] = matrix.grad
+            for shape, gradient_of in by_shape.items():  # a GPU would wait for the launches of one after the other
+                matrices, gradients = list(gradient_of), torch.stack(list(gradient_of.values()))
+                momenta = [
+                    self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix)) for matrix in matrices
+                ]
+                for momentum, gradient in zip(momenta, gradients, strict=True):
+                    momentum.lerp_(gradient, 1 - MOMENTUM)
+                directions = orthogonalized(gradients.lerp(torch.stack(momenta), MOMENTUM).to(self._precision))
+                length = 0.2 * max(shape) ** 0.5  # its root mean square is Adam's usual 0.2
+                for matrix, direction in zip(matrices, directions, strict=True):
+                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                    matrix.add_(direction, alpha=-group["lr"] * length)
 
 
-def orthogonalized(matrix: torch.Tensor) -> torch.Tensor:
-    """Return nearly U V^T of a matrix U S V^T: its singular values are brought near 1.
+def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
+    """Return nearly U V^T of each matrix U S V^T, [N, rows, columns]: its singular values are brought near 1.
 
-    Newton-Schulz: NUM_STEPS times X <- a X + (b X X^T + c (X X^T)^2) X, in the precision of `matrix`.
+    Newton-Schulz: NUM_STEPS times X <- a X + (b X X^T + c (X X^T)^2) X, in the precision of `matrices`.
     """
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    found = matrix.T if is_tall else matrix
-    found = found / found.norm().clamp(min=_EPSILON)
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    found = matrices.mT if is_tall else matrices
+    found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=_EPSILON)
     a, b, c = COEFFICIENTS
     for _ in range(NUM_STEPS):
-        gram = found @ found.T
-        polynomial = torch.addmm(gram, gram, gram, beta=b, alpha=c)
-        found = torch.addmm(found, polynomial, found, beta=a)
-    return found.T if is_tall else found
+        gram = found @ found.mT
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        found = torch.baddbmm(found, polynomial, found, beta=a)
+    return found.mT if is_tall else found

@@ -80,11 +80,12 @@ class Trainer:
         device: torch.device,
         precision: torch.dtype,
         initial: Checkpoint | None = None,
+        tokenizer: Path | None = None,
     ) -> None:
         """Read the data and build the model, in `run`.
 
-        With `initial` it starts from these weights and their tokenizer instead of random ones; a run that has
-        checkpoints continues from these.
+        With `initial` it starts from these weights and their tokenizer instead of random ones; with `tokenizer`, a
+        file, from random weights and this one.  A run that has checkpoints continues from these.
 
         Raises:
             ValueError: `initial` has another shape than the recipe's model, there is nothing to train on or to validate
@@ -117,7 +118,12 @@ class Trainer:
         trained_on = set(pairs)
         following = {pair: after for pair, after in following.items() if after in trained_on}
         self.tokenizer_path = run / TOKENIZER
-        self.tokenizer = self._tokenizer(pairs, initial)
+        self.tokenizer = self._tokenizer(pairs, initial.tokenizer_path if initial else tokenizer)
+        if self.tokenizer.vocab_size != recipe.config.vocab_size:
+            raise ValueError(
+                f"the tokenizer has {self.tokenizer.vocab_size:,} pieces, the recipe asks for "
+                f"{recipe.config.vocab_size:,}: set model.vocab_size and tokenizer.vocab_size to the same number"
+            )
         self.batches = EpochBatches(
             pairs,
             self.tokenizer,
@@ -318,13 +324,13 @@ class Trainer:
             if old not in kept:
                 shutil.rmtree(old)
 
-    def _tokenizer(self, pairs: list[Pair], initial: Checkpoint | None) -> Tokenizer:
-        """The tokenizer of the run's checkpoints; before there are any, the initial weights' or a new one."""
+    def _tokenizer(self, pairs: list[Pair], given: Path | None) -> Tokenizer:
+        """The tokenizer of the run's checkpoints; before there are any, the given or a new one."""
         checkpoints = step_directories(self.run)
         if checkpoints:
             shutil.copyfile(checkpoints[-1] / TOKENIZER, self.tokenizer_path)
-        elif initial is not None:
-            shutil.copyfile(initial.tokenizer_path, self.tokenizer_path)
+        elif given is not None:
+            shutil.copyfile(given, self.tokenizer_path)
         else:
             self.console.log("training the tokenizer")
             sentences = itertools.chain.from_iterable(pairs)
@@ -361,6 +367,9 @@ def main(
         Path | None,
         typer.Option(help="Start from these weights and their tokenizer: a checkpoint, or a bundle that kept its own."),
     ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="SentencePiece model of the recipe's size, instead of a new one.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     precision: Annotated[str, typer.Option(help=PRECISION_HELP)] = FASTEST,
     max_updates: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's; 2 is a smoke test.")] = None,
@@ -374,6 +383,8 @@ def main(
     """
     if max_updates is not None and minutes is not None:
         raise typer.BadParameter("--max-updates and --minutes are given, only one of them can end the run")
+    if init is not None and tokenizer is not None:
+        raise typer.BadParameter("--init and --tokenizer are given, and --init brings its own")
     if not resume and step_directories(out):
         raise typer.BadParameter(f"{out} holds a run already: add --resume to go on, or choose another --out")
     try:
@@ -383,7 +394,9 @@ def main(
             loaded = replace(loaded, schedule=replace(loaded.schedule, max_updates=max_updates))
         if minutes is not None:
             loaded = replace(loaded, schedule=replace(loaded.schedule, minutes=minutes))
-        trainer = prepare_run(loaded, data, out, device=device, precision=precision, initial=initial)
+        trainer = prepare_run(
+            loaded, data, out, device=device, precision=precision, initial=initial, tokenizer=tokenizer
+        )
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
     if resume:
@@ -399,6 +412,7 @@ def prepare_run(
     device: str,
     precision: str,
     initial: Checkpoint | None = None,
+    tokenizer: Path | None = None,
     may_differ: Sequence[str] = RESUMABLE,
 ) -> Trainer:
     """Make a run's directory, write the recipe down there, and return the trainer.
@@ -414,7 +428,7 @@ def prepare_run(
     chosen = choose_precision(precision, where)
     out.mkdir(parents=True, exist_ok=True)
     require_same_recipe(out, recipe, may_differ)
-    trainer = Trainer(recipe, data, out, device=where, precision=chosen, initial=initial)
+    trainer = Trainer(recipe, data, out, device=where, precision=chosen, initial=initial, tokenizer=tokenizer)
     write_recipe(out, recipe)
     return trainer
 

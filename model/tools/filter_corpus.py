@@ -79,16 +79,17 @@ def dual_cross_entropy(score: Score) -> float:
 @torch.inference_mode()
 def nats_per_token(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[float]:
     """Return the mean negative log-likelihood of each target; infinite where a side is empty or over 200 tokens."""
-    model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
+    device = choose_device("auto")
+    model, tokenizer = checkpoint.model().to(device), checkpoint.tokenizer()
     examples = [Example(tokenizer.encode(pair.source), tokenizer.encode(pair.target)) for pair in pairs]
     fitting = [index for index, example in enumerate(examples) if all(0 < len(side) <= _MAX_TOKENS for side in example)]
     fitting.sort(key=lambda index: examples[index].num_tokens)
     scores = [float("inf")] * len(pairs)
     done = 0
-    precision = choose_precision(FASTEST, choose_device("cpu"))
+    precision = choose_precision(FASTEST, device)
     for run in cut_batches([examples[index] for index in fitting], _BATCH_TOKENS):
-        batch = collate(run)
-        with torch.autocast("cpu", precision, enabled=precision is not torch.float32):
+        batch = collate(run).to(device)
+        with torch.autocast(device.type, precision, enabled=precision is not torch.float32):
             memory = model.encode(batch.source, batch.source_lengths)
             states = model.decode(batch.target_inputs, memory, batch.source_lengths)
             logits = (states @ model.embedding.weight.t()).float()  # [B, T, V]

@@ -144,12 +144,26 @@ def test_batches_that_another_process_makes_are_the_same_from_any_place_on(data,
     begin = next(number for number, group in enumerate(made) if (group.epoch, group.batch) > (1, 2))
 
     resumed = BatchGroups(batches, 2, epoch=made[begin - 1].epoch, skip=made[begin - 1].batch)
-    found = list(itertools.islice(resumed.prefetched(pinned=False), 12 - begin))
+    found = list(itertools.islice(resumed.prefetched(1, pinned=False), 12 - begin))
 
     for group, expected in zip(found, made[begin:], strict=True):
         assert (group.epoch, group.batch) == (expected.epoch, expected.batch)
         for batch, same in zip(group.batches, expected.batches, strict=True):
             assert all(map(torch.equal, batch, same))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_several_processes_make_the_batches_of_an_epoch_each(data, tmp_path):
+    batches = trainer(data, tmp_path / "run").batches
+    expected = {number: list(batches.epoch(number)) for number in range(4)}
+    size = len(expected[0])
+
+    made = itertools.islice(BatchGroups(batches, 1).prefetched(2, pinned=False), 3 * size)
+    found = [group for group in made if group.epoch < 2]
+
+    assert [group.epoch for group in found[:4]] == [0, 1, 0, 1]
+    for group in found:
+        assert all(map(torch.equal, group.batches[0], expected[group.epoch][group.batch - 1]))
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="not in a checkout")
