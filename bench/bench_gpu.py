@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 AT_ONCE = (1, 16, 64, 256, 1_024)
 RACED_AT_ONCE = (16, 64, 256, 1_024)
 # Seconds after which a process is ended and the next one begins, by its kind.
-LIMITS = {"gpu": 60, "expected": 90, "tokens": 90, "speed": 120, "profile": 60, "tests": 150, "race": 100}
+LIMITS = {"gpu": 60, "expected": 90, "tokens": 90, "speed": 120, "profile": 60, "tests": 150, "race": 170}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def race(day: Day, bundle: Path, given: Sequence[str], out: Path) -> None:
     """Race CTranslate2, each regime in a process of its own, and keep the rows."""
     sizes = [word for number in RACED_AT_ONCE for word in ("--size", str(number))]
     cache = out.parent / "gpu-race-models"
-    for regime, more in (("closed", sizes), ("single", []), ("stream", [])):
+    for regime, more in (("closed", sizes), ("single", []), ("stream", ["--stream-seconds", "2"])):
         name, place = f"race {regime}", cache / regime
         command = ["bench/bench_race.py", "--device", "cuda", "--shape", "default", "--regime", regime, *more, *given]
         day.run(name, [*command, "--bundle", str(bundle), "--cache", str(cache), "--out", str(place)])

@@ -21,6 +21,7 @@ from bench.race.text import Sentence
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION
 from service.engine.loop import EngineLoop
+from service.engine.runner import RecordingRunner
 from service.engine.wire import (
     FRAME_HEADER_BYTES,
     GPU_BUDGETS,
@@ -78,12 +79,16 @@ class OurSide:
         self._layouts = [] if self._on_gpu else [{"engines": engines, "threads": each} for engines, each in layouts]
         self.usual = EngineSetting(max_rows=GPU_ROWS[0]) if self._on_gpu else EngineSetting(**self._layouts[0])
 
-    def choices(self, regime: str, _: Sequence[Sentence]) -> list[list[dict[str, Any]]]:
-        """Return for each choice its values."""
+    def choices(self, regime: str, batch: Sequence[Sentence]) -> list[list[dict[str, Any]]]:
+        """Return for each choice its values; rows beyond those of a closed batch would stay empty."""
         if regime == "single":  # a second engine would have nothing to do
             return [[{**layout, "engines": 1} for layout in self._layouts]]
         sizes = GPU_ROWS if self._on_gpu else STREAM_ROWS if regime == "stream" else ROWS
-        return [self._layouts, [{"max_rows": rows} for rows in sizes if rows >= self._params.beam_size]]
+        beam_size = self._params.beam_size
+        if regime == "closed":
+            most = next((rows for rows in sizes if rows >= len(batch) * beam_size), sizes[-1])
+            sizes = tuple(rows for rows in sizes if rows <= most)
+        return [self._layouts, [{"max_rows": rows} for rows in sizes if rows >= beam_size]]
 
     def open(self, setting: EngineSetting) -> "EngineHere | EngineProcesses":
         """Return one engine in this process, or several in processes."""
@@ -128,7 +133,10 @@ class EngineHere:
     """One engine in this process: `Contestant`."""
 
     def __init__(self, spec: EngineSpec, params: SearchParams) -> None:
-        self._loop = EngineLoop(create_runner(spec), spec.scheduler)
+        runner = create_runner(spec)
+        if isinstance(runner, RecordingRunner):  # as an engine process does when it starts
+            runner.record(spec.scheduler)
+        self._loop = EngineLoop(runner, spec.scheduler)
         self._params = params
 
     def translate(self, sentences: Sequence[Sentence]) -> list[JobResult]:
