@@ -87,8 +87,9 @@ class OurSide:
         beam_size = self._params.beam_size
         if regime == "closed":
             most = next((rows for rows in sizes if rows >= len(batch) * beam_size), sizes[-1])
-            sizes = tuple(rows for rows in sizes if rows <= most)
-        return [self._layouts, [{"max_rows": rows} for rows in sizes if rows >= beam_size]]
+        else:
+            most = sizes[-1]
+        return [self._layouts, [{"max_rows": rows} for rows in sizes if beam_size <= rows <= most]]
 
     def open(self, setting: EngineSetting) -> "EngineHere | EngineProcesses":
         """Return one engine in this process, or several in processes."""
