@@ -21,7 +21,7 @@ from model.templates import generate_pairs
 from model.tokenizer import Tokenizer
 
 _POOL_BATCHES = 50  # batches whose sentences are sorted by length together
-_DRAWN_TOGETHER = 65_536  # pairs whose batches are made, mixed and trained on before the next ones are looked at
+_DRAWN_TOGETHER = 16_384  # pairs whose batches are made, mixed and trained on before the next ones are looked at
 _GROUPS_AHEAD = 16  # that a process makes before a GPU asks for them
 _MOST_MAKERS = (
     8  # processes that make batches: one makes 120,000 tokens a second, a GPU trains on several times as many
