@@ -15,8 +15,9 @@ Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at r
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)
+_Ranked = tuple[list[float], list[int], list[int]]  # scores, tokens and parents of a sentence's candidates, best first
 
 # A hypothesis whose last tokens, so many, have a period of at most eight only repeats itself.  Looked for every so many
 # steps, since it takes a walk back; translations without end are four times as long.
@@ -147,10 +149,11 @@ class _Sentence:
     """The state of a sentence beside the arrays."""
 
     params: SearchParams
-    processor: LogitsProcessor | None = None
+    processor: LogitsProcessor | None
+    num_wanted: int  # finished hypotheses
+    num_live: int  # hypotheses of a beam that shrinks: those in the first places
     top_ended: bool = False
     is_looping: bool = False
-    num_live: int = 0  # hypotheses of a beam that shrinks: those in the first places
     worst_kept: float = -math.inf  # score of the last hypothesis that is kept, once there are enough
     endings: list[_Ending] = field(default_factory=list)
 
@@ -198,7 +201,7 @@ class BeamSearch:
         if prefix_ids or alternative is not None or needs_processor(params):
             processor = LogitsProcessor(params, prefix_ids, alternative, end_id=self._profile.end)
             self._num_processors += 1
-        self._sentences.append(_Sentence(params, processor, num_live=self.beam_size))
+        self._sentences.append(_Sentence(params, processor, num_wanted(params, self._rule), self.beam_size))
         # All K rows start as the same hypothesis; only the first may be extended, or the beam would hold K copies.
         beams.scores[index] = -np.inf
         beams.scores[index, 0] = 0.0
@@ -239,21 +242,9 @@ class BeamSearch:
             candidates = self._process(candidates)
         beams = self.beams
         forced = self._forced_ends() if self._profile.forced_end else {}
-        sums, parents, may_end, non_finite = candidates.extend(beams, self._profile.end)
-        finished = []
-        for index in may_end:
-            num_steps = int(beams.num_steps[index])
-            is_last = num_steps == beams.max_steps[index]
-            ranked = sums[index].tolist(), candidates.tokens[index].tolist(), candidates.parents[index].tolist()
-            survivors = self._finish(index, *forced.get(index, ranked), is_last_step=is_last)
-            if is_last or self._has_enough(self._sentences[index]):
-                finished.append(index)
-                continue
-            beams.scores[index], parents[index] = sums[index][survivors], candidates.parents[index][survivors]
-            beams.newest[index] = beams.tokens[index, num_steps] = candidates.tokens[index][survivors]
-            beams.parents[index, num_steps] = parents[index]
-            if self._sentences[index].params.stop_repetition and self._end_loops(index, num_steps):
-                finished.append(index)
+        extended = candidates.extend(beams, self._profile.end)
+        parents, non_finite = extended.parents, extended.non_finite
+        finished = self._end(extended, candidates, forced) if extended.may_end else []
         if self._rule is StopRule.MARIAN:
             for index, sentence in enumerate(self._sentences):
                 beams.scores[index, sentence.num_live :] = -np.inf
@@ -277,8 +268,30 @@ class BeamSearch:
                 processor.choose(scores[index], tokens[index], parents[index])
         return Candidates(scores, tokens, parents, candidates.check)
 
+    def _end(self, extended: Extended, candidates: Candidates, forced: Mapping[int, _Ranked]) -> list[int]:
+        """Record the hypotheses that end in this step, and return the sentences that end; the others go on."""
+        beams, which = self.beams, extended.may_end
+        num_steps, most = beams.num_steps[which].tolist(), beams.max_steps[which].tolist()
+        columns = extended.sums[which].tolist(), candidates.tokens[which].tolist(), candidates.parents[which].tolist()
+        finished, going_on, survivors = [], list[tuple[int, int]](), list[list[int]]()
+        for index, length, limit, *ranked in zip(which, num_steps, most, *columns, strict=True):
+            ranks = self._finish(index, length, *forced.get(index, ranked), is_last_step=length == limit)
+            if length == limit or self._has_enough(self._sentences[index]):
+                finished.append(index)
+            else:
+                going_on.append((index, length))
+                survivors.append(ranks)
+        if not going_on:
+            return finished
+        places, (rows, lengths) = np.array(survivors), np.array(going_on).T
+        kept = rows[:, None], places
+        beams.scores[rows], extended.parents[rows] = extended.sums[kept], candidates.parents[kept]
+        beams.newest[rows] = beams.tokens[rows, lengths] = candidates.tokens[kept]
+        beams.parents[rows, lengths] = extended.parents[rows]
+        return finished + [index for index, length in going_on if self._end_loops(index, length)]
+
     def _finish(
-        self, index: int, scores: list[float], tokens: list[int], parents: list[int], *, is_last_step: bool
+        self, index: int, length: int, scores: list[float], tokens: list[int], parents: list[int], *, is_last_step: bool
     ) -> list[int]:
         """Record the hypotheses of a sentence that end in this step, given its candidates, best first.
 
@@ -286,12 +299,13 @@ class BeamSearch:
             For each place of the beam the rank of the candidate that goes on there: where one ended, the best behind
             the first K that is not an end-of-sentence and not taken yet.  K = 2, tokens [7 EOS 8 9] -> [0 2].
         """
-        record, length = self._sentences[index], int(self.beams.num_steps[index])
-        substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != self._profile.end)
+        record, end = self._sentences[index], self._profile.end
+        substitutes = (rank for rank in range(self.beam_size, len(tokens)) if tokens[rank] != end)
         survivors = list(range(self.beam_size))
         for place, token in enumerate(tokens[: record.num_live]):
-            is_possible = scores[place] > -math.inf  # not of a hypothesis that was never born
-            if not is_possible or (token != self._profile.end and not is_last_step):
+            if token != end and not is_last_step:
+                continue
+            if scores[place] == -math.inf:  # of a hypothesis that was never born
                 continue
             score = normalize(scores[place], length, record.params)
             record.endings.append(_Ending(score, length, parents[place], token))
@@ -303,14 +317,14 @@ class BeamSearch:
             survivors = [place for place in range(record.num_live) if tokens[place] != self._profile.end]
             record.num_live = len(survivors)
             survivors += [0] * (self.beam_size - record.num_live)  # nothing goes on there
-        elif len(record.endings) >= (wanted := num_wanted(record.params, self._rule)):
-            record.worst_kept = sorted((ending.score for ending in record.endings), reverse=True)[wanted - 1]
+        elif len(record.endings) >= record.num_wanted:
+            record.worst_kept = sorted((ending.score for ending in record.endings), reverse=True)[record.num_wanted - 1]
         return survivors
 
     def _end_loops(self, index: int, num_steps: int) -> bool:
         """End a sentence all of whose hypotheses only repeat themselves; return whether they do."""
         record, beams = self._sentences[index], self.beams
-        if num_steps < LOOP_TOKENS or num_steps % LOOP_STRIDE:
+        if num_steps < LOOP_TOKENS or num_steps % LOOP_STRIDE or not record.params.stop_repetition:
             return False
         scores = beams.scores[index, : record.num_live].tolist()
         live = [place for place, score in enumerate(scores) if score > -math.inf]
@@ -328,7 +342,7 @@ class BeamSearch:
         record.is_looping = True
         return True
 
-    def _forced_ends(self) -> dict[int, tuple[list[float], list[int], list[int]]]:
+    def _forced_ends(self) -> dict[int, _Ranked]:
         """Return scores, tokens and parents of the hypotheses of sentences whose last step is the next one, best first.
 
         There all of them end, which changes no sum.
@@ -344,7 +358,7 @@ class BeamSearch:
     def _has_enough(self, sentence: _Sentence) -> bool:
         """Return whether the hypotheses that have ended are enough, whatever the others would become."""
         if self._rule is StopRule.CTRANSLATE2:
-            if len(sentence.endings) < num_wanted(sentence.params):
+            if len(sentence.endings) < sentence.num_wanted:
                 return False
             return sentence.top_ended or not stops_at_top(sentence.params)
         return self._rule is StopRule.MARIAN and not sentence.num_live  # `_overtaken` decides for the third
@@ -418,7 +432,12 @@ def find_non_finite(candidates: Candidates) -> Booleans:
 
 def normalize(score: float, length: int, params: SearchParams) -> float:
     """Return sum / length ** length_penalty in float32; `length` counts the end-of-sentence."""
-    return float(np.float32(score) / np.float32(length) ** np.float32(params.length_penalty))
+    return float(np.float32(score) / _length_factor(length, params.length_penalty))
+
+
+@lru_cache(maxsize=4_096)
+def _length_factor(length: int, penalty: float) -> np.float32:
+    return np.float32(length) ** np.float32(penalty)  # type: ignore[no-any-return]
 
 
 def _doubled(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
