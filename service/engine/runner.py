@@ -234,11 +234,10 @@ def layer_names(kind: str, num_layers: int, parts: Sequence[str] = ("key", "valu
     return [f"{kind}_{part}_{layer}" for layer in range(num_layers) for part in parts]
 
 
-def pad(sources: Sequence[Sequence[int]], multiple: int = 1) -> tuple[Ints, npt.NDArray[np.int32]]:
-    """Return source ids [B, S], padded on the right to the longest or further to a multiple, and lengths [B]."""
+def pad(sources: Sequence[Sequence[int]]) -> tuple[Ints, npt.NDArray[np.int32]]:
+    """Return source ids [B, S], padded on the right to the longest, and lengths [B]."""
     lengths = np.array([len(source) for source in sources], np.int32)
-    num_columns = -(-int(lengths.max()) // multiple) * multiple
-    source_ids = np.zeros((len(sources), num_columns), np.int64)  # any id: nothing looks at it
+    source_ids = np.zeros((len(sources), lengths.max()), np.int64)  # any id: nothing looks at it
     for row, source in zip(source_ids, sources, strict=True):
         row[: len(source)] = source
     return source_ids, lengths

@@ -7,6 +7,7 @@ takes longer than its launch.
 Knows neither slots nor searches.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,7 +21,7 @@ from service.engine.cuda.kv_cache import Arrays, CudaEncoded
 from service.engine.cuda.memory import Device, Layout, Pitched
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
-from service.engine.runner import CacheShape, pad
+from service.engine.runner import CacheShape
 
 _SOURCE_COLUMNS = 8  # sources are padded to multiples of it
 _GIVEN_BYTES = 1 << 20  # of what the encoder is given: 100,000 tokens
@@ -65,52 +66,59 @@ class CudaEncoder:
         if not self._columns:
             return
         most, widest = _RECORDED_SENTENCES[-1], self._columns[-1]
-        self._read = self._device.shared(_layout(_given([[0] * widest] * most)).size)
+        self._read = self._device.shared(_layout(most, widest).size)
         self._found = self._device.allocate(self._num_bytes(most, widest))
         for number, (B, S) in enumerate(product(reversed(_RECORDED_SENTENCES), reversed(self._columns)), start=1):
-            arrays = _given([[0] * S] * B)
-            layout, binding = _layout(arrays), self._session.io_binding()
+            layout, binding = _layout(B, S), self._session.io_binding()
             layout.bind(binding.bind_input, self._read, self._device.name)
             shape, address = self._output_shape(B, S), self._found.address
             binding.bind_output("cross", self._device.name, 0, self._dtype, shape, address)
             recording = _Recording(binding=binding, given=layout.views(self._read.host), options=run_options(number))
-            self._run(recording, arrays)
+            self._run(recording, [[0] * S] * B)
             self._recorded[B, S] = recording
 
     @explained()
     def encode(self, sources: Sequence[Sequence[int]]) -> CudaEncoded:
         """Return keys and values of these sources, which may still be on their way."""
-        arrays = _given(sources)
-        shape = arrays["source_ids"].shape
+        num_columns = -(-max(map(len, sources)) // _SOURCE_COLUMNS) * _SOURCE_COLUMNS
         for (B, S), recording in reversed(self._recorded.items()):  # the smallest first
-            if shape[0] <= B and shape[1] <= S:
-                return self._replay(recording, _given(sources, B, S))
-        layout = _layout(arrays)
+            if len(sources) <= B and num_columns <= S:
+                return self._replay(recording, sources)
+        layout = _layout(len(sources), num_columns)
         self._wait()
         if layout.size > self._given.device.size:
             self._given = self._device.shared(layout.size)
         binding = self._session.io_binding()
         layout.bind(binding.bind_input, self._given, self._device.name)
         binding.bind_output("cross", self._device.name, 0)
-        self._run(_Recording(binding=binding, given=layout.views(self._given.host), options=self._options), arrays)
-        return CudaEncoded(binding.get_outputs()[0], arrays["source_lengths"], shape[1])
+        lengths = self._run(
+            _Recording(binding=binding, given=layout.views(self._given.host), options=self._options), sources
+        )
+        return CudaEncoded(binding.get_outputs()[0], lengths, num_columns)
 
-    def _replay(self, recording: _Recording, arrays: Arrays) -> CudaEncoded:
+    def _replay(self, recording: _Recording, sources: Sequence[Sequence[int]]) -> CudaEncoded:
         """Run what was recorded and copy what it finds."""
-        self._run(recording, arrays)
-        B, S = arrays["source_ids"].shape
+        lengths = self._run(recording, sources)
+        B, S = recording.given["source_ids"].shape
         size = self._num_bytes(B, S)
         memory = ort.OrtValue.ortvalue_from_shape_and_type(self._output_shape(B, S), self._dtype, self._device.name, 0)
         self._device.copy(Pitched(self._found.address, size, 1), Pitched(memory.data_ptr(), size, 1), (size, 1, 1))
-        return CudaEncoded(memory, arrays["source_lengths"], S)
+        return CudaEncoded(memory, lengths, S)
 
-    def _run(self, batch: _Recording, arrays: Arrays) -> None:
-        """Run the graph over these arrays."""
+    def _run(self, batch: _Recording, sources: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
+        """Run the graph over these sources and return the length of each row: 1 of those that fill the batch up."""
         self._wait()
-        for name, view in batch.given.items():
-            view[:] = arrays[name]
+        source_ids, lengths, bounds = (batch.given[name] for name in ("source_ids", "source_lengths", "bounds"))
+        B, S = source_ids.shape
+        source_ids[:], lengths[:] = 0, 1
+        lengths[: len(sources)] = [len(source) for source in sources]
+        for row, source in zip(source_ids, sources, strict=False):
+            row[: len(source)] = source
+        starts = np.arange(B + 1) * S
+        bounds[:] = np.concatenate([lengths, starts, starts])
         self.is_running = True
         self._session.run_with_iobinding(batch.binding, batch.options)
+        return lengths.copy()
 
     def _wait(self) -> None:
         """Wait until nothing reads what the encoder was given before."""
@@ -124,19 +132,11 @@ class CudaEncoder:
         return [2 * shape.num_layers, num_sentences, shape.num_heads, num_columns, shape.d_head]
 
     def _num_bytes(self, num_sentences: int, num_columns: int) -> int:
-        return int(np.prod(self._output_shape(num_sentences, num_columns))) * self._dtype.itemsize
+        return math.prod(self._output_shape(num_sentences, num_columns)) * self._dtype.itemsize
 
 
-def _given(sources: Sequence[Sequence[int]], num_sentences: int = 0, num_columns: int = 0) -> Arrays:
-    """Return the graph's inputs, filled up with sentences of one token and with columns."""
-    source_ids, lengths = pad(sources, _SOURCE_COLUMNS)
-    more = max(0, num_sentences - len(sources)), max(0, num_columns - source_ids.shape[1])
-    source_ids = np.pad(source_ids, ((0, more[0]), (0, more[1])))
-    lengths = np.pad(lengths, (0, more[0]), constant_values=1)
-    starts = np.arange(len(lengths) + 1) * source_ids.shape[1]
-    bounds = np.concatenate([lengths, starts, starts]).astype(np.int32)
-    return {"source_ids": source_ids, "source_lengths": lengths, "bounds": bounds}
-
-
-def _layout(arrays: Arrays) -> Layout:
-    return Layout({name: (array.shape, array.dtype) for name, array in arrays.items()})
+def _layout(num_sentences: int, num_columns: int) -> Layout:
+    """Return how the graph's inputs lie in memory."""
+    B, S = num_sentences, num_columns
+    shapes = {"source_ids": (B, S), "source_lengths": (B,), "bounds": (B + 2 * (B + 1),)}
+    return Layout({name: (shape, np.int64 if name == "source_ids" else np.int32) for name, shape in shapes.items()})
