@@ -117,16 +117,22 @@ class MultiHeadAttention(nn.Module):
         Returns:
             [B, Q, D].
         """
-        if not queries.is_cuda:
-            return self.merge(self.attend(queries, memory, mask).values)
-        split = self._split(self.query(queries)), self._split(self.key(memory)), self._split(self.value(memory))
-        return self.merge(functional.scaled_dot_product_attention(*split, attn_mask=mask))  # the same in one kernel
+        return self.mix(queries, *self.keys_and_values(memory), mask)
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, M, D] -> keys and values, [B, H, M, d]."""
+        return self._split(self.key(memory)), self._split(self.value(memory))
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what `forward` does, of keys and values that are known: [B, Q, D]."""
+        heads = self._split(self.query(queries))
+        if queries.is_cuda:  # the same in one kernel
+            return self.merge(functional.scaled_dot_product_attention(heads, keys, values, attn_mask=mask))
+        return self.merge(scaled_dot_product_attention(heads, keys, values, mask).values)
 
     def attend(self, queries: Tensor, memory: Tensor, mask: Tensor | None) -> Attended:
         """Return what `forward` computes before the heads are merged, with the attention weights."""
-        return scaled_dot_product_attention(
-            self._split(self.query(queries)), self._split(self.key(memory)), self._split(self.value(memory)), mask
-        )
+        return scaled_dot_product_attention(self._split(self.query(queries)), *self.keys_and_values(memory), mask)
 
     def merge(self, heads: Tensor) -> Tensor:
         """[B, H, Q, d] -> [B, Q, D], through W^O."""

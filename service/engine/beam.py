@@ -437,7 +437,7 @@ def normalize(score: float, length: int, params: SearchParams) -> float:
 
 @lru_cache(maxsize=4_096)
 def _length_factor(length: int, penalty: float) -> np.float32:
-    return np.float32(length) ** np.float32(penalty)  # type: ignore[no-any-return]
+    return np.float32(length) ** np.float32(penalty)
 
 
 def _doubled(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
