@@ -393,6 +393,9 @@ class BeamSearch:
 
 def may_repeat(source_ids: Sequence[int]) -> bool:
     """Return whether a source has so many tokens in a row that are those of at most eight places before."""
+    places = range(_SOURCE_LOOP_TOKENS, len(source_ids), _SOURCE_LOOP_TOKENS)  # such a row has one of them
+    if not any(source_ids[place] in source_ids[max(0, place - LOOP_PERIOD) : place] for place in places):
+        return False  # at once: nearly all sources
     tokens = np.array(source_ids)
     for period in range(1, min(LOOP_PERIOD, len(tokens) - _SOURCE_LOOP_TOKENS) + 1):
         breaks = np.flatnonzero(tokens[period:] != tokens[:-period])

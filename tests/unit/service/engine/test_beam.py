@@ -1,5 +1,6 @@
 """The vectorised search gives each sentence what a plain one gives it; what the plain one cannot show, in examples."""
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -77,6 +78,27 @@ def test_a_sentence_of_which_one_hypothesis_says_something_else_goes_on(period, 
 )
 def test_a_source_that_repeats_itself_may_have_a_translation_that_does(source, may):
     assert may_repeat([3, 4, *source, 2]) is may
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_wherever_a_source_repeats_itself_it_is_found(seed):
+    rng = random.Random(seed)
+    found = 0
+    for _ in range(200):
+        period, length = rng.randint(1, 9), rng.randint(20, 40)
+        unit = [rng.randrange(100) for _ in range(period)]
+        source = [rng.randrange(100) for _ in range(rng.randrange(80))]
+        place = rng.randrange(len(source) + 1)
+        source[place:place] = (unit * length)[:length]
+        repeats = any(
+            all(source[n] == source[n - p] for n in range(begin, begin + 24))
+            for p in range(1, 9)
+            for begin in range(p, len(source) - 23)
+        )
+
+        assert may_repeat(source) is repeats
+        found += repeats
+    assert 50 < found < 150
 
 
 @pytest.mark.parametrize(
