@@ -82,12 +82,12 @@ def main(
         where = choose_device(device)
         loaded, corpora = load_checkpoint(teacher), load_recipe(recipe)
         languages = Languages(source=loaded.meta.source_language, target=loaded.meta.target_language)
-        model = loaded.model().to(where)
-        if not isinstance(model, Transformer) or model.config.relative_distance:
-            raise ValueError(f"{teacher} is no Transformer with a position table, as training makes them")
         pairs = [pair for corpus in corpora.corpora for pair in read_corpus(data, corpus, languages, corpora.seed)]
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
+    model = loaded.model().to(where)
+    if not isinstance(model, Transformer) or model.config.relative_distance:
+        raise typer.BadParameter(f"{teacher} is no Transformer with a position table, as training makes them")
     known, sentences = set(pairs), sorted({pair.source for pair in pairs}, key=len)
     tokenizer, precision = loaded.tokenizer(), choose_precision(FASTEST, where)
     said: list[Pair] = []
