@@ -22,7 +22,8 @@ __all__ = ["data"]
 def test_the_quick_search_finds_what_the_slow_one_finds(placement):
     shape = ModelConfig(vocab_size=60, d_model=16, d_ff=32, num_heads=2, norm_placement=placement)
     model = Transformer(shape).initialize(3).eval()
-    source, lengths = torch.randint(4, 60, (7, 9)), torch.tensor([9, 1, 4, 9, 6, 2, 5])
+    random = torch.Generator().manual_seed(5)
+    source, lengths = torch.randint(4, 60, (7, 9), generator=random), torch.tensor([9, 1, 4, 9, 6, 2, 5])
 
     found = quick_greedy_search(model, source, lengths, 20)
 
