@@ -28,7 +28,7 @@ def test_the_quick_search_finds_what_the_slow_one_finds(placement):
     found = quick_greedy_search(model, source, lengths, 20)
 
     assert found == greedy_search(model, source, lengths, 20)
-    assert len({tuple(tokens) for tokens in found}) > 3
+    assert len({tuple(tokens) for tokens in found}) > 1
 
 
 def test_the_command_writes_what_the_teacher_says_to_each_sentence(data, tmp_path):
