@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 from model.bundle import BundleError
 from service.engine.beam import BeamSearch, may_repeat, num_candidates
 from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner, scored_shape
-from service.engine.scheduler import Drop, Plan, Scheduler
+from service.engine.scheduler import Drop, Scheduler
 from service.engine.wire import (
     FailureKind,
     FinishReason,
@@ -47,12 +48,11 @@ _Other = TypeVar("_Other")
 GroupKey = tuple[int, int, bool, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoding:
+class _Encoding(NamedTuple):
     """A job's share in a run of the encoder."""
 
     batch: Any  # as the runner made it
-    index: int
+    row: int
     encode_s: float
 
 
@@ -66,7 +66,7 @@ class _RunningSentence:
     decode_started_at: float
     num_searches: int = 1  # that are not finished: more than one where alternatives are searched for
     num_steps: int = 0  # of the longest search
-    hypotheses: list[Hypothesis] = field(default_factory=list)
+    hypotheses: tuple[Hypothesis, ...] = ()
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class EngineLoop:
         plan = self._scheduler.schedule(began)
         outcomes = self._drop(plan.drops) if plan.drops else []
         if plan.starts:
-            outcomes += self._start(plan)
+            outcomes += self._start(plan.starts)
         live = [(key, group) for key, group in self._groups.items() if group.sentences]
         for key, group in live:
             try:
@@ -172,19 +172,20 @@ class EngineLoop:
                 outcomes += self._give_up(key)
         return outcomes
 
-    def _start(self, plan: Plan) -> list[Outcome]:
+    def _start(self, starts: Sequence[Job]) -> list[Outcome]:
         """Start jobs; the encoder runs them with the jobs that come next.  A job that cannot be encoded fails."""
-        if any(job.id not in self._encoded for job in plan.starts):
-            missing = [job for job in (*plan.starts, *plan.ahead) if job.id not in self._encoded]
+        if any(job.id not in self._encoded for job in starts):
+            ahead = self._scheduler.ahead()
+            missing = [job for job in (*starts, *ahead) if job.id not in self._encoded]
             for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
                 self._encode(jobs)
-            for job in plan.ahead:  # jobs without memory are tried again when they start: it may be back by then
+            for job in ahead:  # jobs without memory are tried again when they start: it may be back by then
                 if isinstance(self._encoded[job.id], MemoryError):
                     del self._encoded[job.id]
         outcomes: list[Outcome] = []
         scored: list[tuple[Job, _Encoding]] = []
         together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
-        for job in plan.starts:
+        for job in starts:
             encoding = self._encoded.pop(job.id)
             if not isinstance(encoding, _Encoding):
                 self._end(job.id)
@@ -198,7 +199,7 @@ class EngineLoop:
         for (key, _), started in together.items():
             try:
                 group, now = self._group(key), self._clock()
-                indices = [encoding.index for job, encoding in started for _ in range(job.params.num_searches)]
+                indices = [encoding.row for job, encoding in started for _ in range(job.params.num_searches)]
                 group.state.append(started[0][1].batch, indices)
                 for job, encoding in started:
                     queue_s = now - self._arrived_at[job.id] - encoding.encode_s
@@ -225,8 +226,8 @@ class EngineLoop:
                     self._encode([job])
             return
         encode_s = self._clock() - began
-        for index, job in enumerate(jobs):
-            self._encoded[job.id] = _Encoding(batch, index, encode_s)
+        for row, job in enumerate(jobs):
+            self._encoded[job.id] = _Encoding(batch, row, encode_s)
         self._stats.encode_s.append(encode_s)
         self._stats.encoded_sentences += len(jobs)
         self._stats.source_tokens += sum(len(job.source_ids) for job in jobs)
@@ -236,7 +237,7 @@ class EngineLoop:
         """Score the given translations of these jobs, which ends them; where that fails, each is tried alone."""
         began = self._clock()
         try:
-            encoded = [(encoding.batch, encoding.index) for _, encoding in started]
+            encoded = [(encoding.batch, encoding.row) for _, encoding in started]
             found = self._runner.score(encoded, [job.scored_ids or () for job, _ in started])
             for index, (job, _) in enumerate(started):
                 if job.shows_heads:
@@ -305,6 +306,7 @@ class EngineLoop:
         self._stats.step_decode_s += num_steps * [self._step_s]
         step = search.advance(candidates)
         state.advance(step.parents)
+        now = self._clock()
         # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
         for index in sorted((*step.finished, *step.non_finite), reverse=True):
             is_finite, sentence = index not in step.non_finite, group.sentences[index]
@@ -316,7 +318,7 @@ class EngineLoop:
             if not sentence.num_searches:
                 self._end(sentence.job.id)
                 self._stats.non_finite_jobs += not sentence.hypotheses
-                outcomes.append(self._outcome(sentence))
+                outcomes.append(_outcome(sentence, now - sentence.decode_started_at))
         self._stats.step_beam_s.append(self._clock() - began - decode_s)
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job] = ()) -> list[Outcome]:
@@ -330,25 +332,26 @@ class EngineLoop:
             self._end(job_id)
         return [_failure(job, FailureKind.OUT_OF_MEMORY) for job in jobs.values()]
 
-    def _outcome(self, sentence: _RunningSentence) -> Outcome:
-        """Return what a job has found, best first; an alternative of which the model made nothing is left out."""
-        if not sentence.hypotheses:
-            return _failure(sentence.job, FailureKind.NON_FINITE)
-        params = sentence.job.params
-        return JobResult(
-            job_id=sentence.job.id,
-            hypotheses=tuple(sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)),
-            queue_s=sentence.queue_s,
-            encode_s=sentence.encode_s,
-            decode_s=self._clock() - sentence.decode_started_at,
-            num_steps=sentence.num_steps,
-            beam_size=params.beam_size,
-            row_steps=params.num_rows * sentence.num_steps,
-        )
-
     def _end(self, job_id: int) -> None:
         self._scheduler.release(job_id)
         del self._arrived_at[job_id]
+
+
+def _outcome(sentence: _RunningSentence, decode_s: float) -> Outcome:
+    """Return what a job has found, best first; an alternative of which the model made nothing is left out."""
+    if not sentence.hypotheses:
+        return _failure(sentence.job, FailureKind.NON_FINITE)
+    params = sentence.job.params
+    return JobResult(
+        job_id=sentence.job.id,
+        hypotheses=tuple(sorted(sentence.hypotheses, key=attrgetter("score"), reverse=True)),
+        queue_s=sentence.queue_s,
+        encode_s=sentence.encode_s,
+        decode_s=decode_s,
+        num_steps=sentence.num_steps,
+        beam_size=params.beam_size,
+        row_steps=params.num_rows * sentence.num_steps,
+    )
 
 
 def _failure(job: Job, kind: FailureKind, message: str = "") -> JobFailure:

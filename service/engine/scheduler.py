@@ -4,8 +4,10 @@ Pure, synchronous and tensor-free: counts rows and tokens, and is told the time.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from service.engine.wire import BUDGETS, FailureKind, Job, SchedulerConfig
 
@@ -25,13 +27,11 @@ class Drop:
     was_running: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What changes before the next decoder step; drops come first, their rows are free for the starts."""
 
-    drops: tuple[Drop, ...]
-    starts: tuple[Job, ...]
-    ahead: tuple[Job, ...] = ()  # what starts next, once there is room: worth encoding together with the starts
+    drops: Sequence[Drop]
+    starts: Sequence[Job]
 
 
 @dataclass(slots=True)
@@ -92,14 +92,17 @@ class Scheduler:
     def schedule(self, now: float) -> Plan:
         """Return what to drop and what to start at this moment, on the clock of `Job.deadline`."""
         self._grow(now)
-        drops, starts = self._drop(now), self._start()
+        return Plan(self._drop(now), self._start())
+
+    def ahead(self) -> list[Job]:
+        """Return what starts next, once there is room: worth encoding together with what starts now."""
         ahead, longest = list[Job](), 0
-        for job in self._waiting.values() if starts else ():
+        for job in self._waiting.values():
             longest = max(longest, len(job.source_ids))
             if (len(ahead) + 1) * longest > self.config.max_ahead_tokens:
                 break
             ahead.append(job)
-        return Plan(drops, starts, tuple(ahead))
+        return ahead
 
     def _grow(self, now: float) -> None:
         if self._resized_at is None or now - self._resized_at < self._grow_after_s:
@@ -111,10 +114,12 @@ class Scheduler:
         self.config = replace(self.config, **doubles)
         self._resized_at, self._has_grown = now, True
 
-    def _drop(self, now: float) -> tuple[Drop, ...]:
+    def _drop(self, now: float) -> list[Drop]:
         if len(self._deadlines) > 2 * (self.num_waiting + self.num_running) + _ENDED_DEADLINES:
             self._deadlines = [entry for entry in self._deadlines if self._has(entry[1])]
             heapify(self._deadlines)
+        if not self._cancelled and (not self._deadlines or self._deadlines[0][0] > now):
+            return []
         kinds = dict.fromkeys(self._cancelled, FailureKind.CANCELLED)
         while self._deadlines and self._deadlines[0][0] <= now:
             _, job_id = heappop(self._deadlines)
@@ -129,28 +134,29 @@ class Scheduler:
             else:
                 self._cancelled.discard(job_id)
                 drops.append(Drop(self._waiting.pop(job_id), kind, was_running=False))
-        return tuple(drops)
+        return drops
 
     def _has(self, job_id: int) -> bool:
         return job_id in self._waiting or job_id in self._running
 
-    def _start(self) -> tuple[Job, ...]:
+    def _start(self) -> list[Job]:
         starts: list[Job] = []
-        encode_tokens = 0
-        while self._waiting:
-            job = next(iter(self._waiting.values()))
-            width = job.source_width
+        encode_tokens, config = 0, self.config
+        for job in self._waiting.values():
+            num_rows, width = job.params.num_rows, job.source_width
             started = width + len(job.scored_ids or ())
             has_room = (
-                self.rows + job.params.num_rows <= self.config.max_rows
-                and self._source_tokens + width <= self.config.max_source_tokens
-                and (encode_tokens == 0 or encode_tokens + started <= self.config.max_encode_tokens)
+                self.rows + num_rows <= config.max_rows
+                and self._source_tokens + width <= config.max_source_tokens
+                and (encode_tokens == 0 or encode_tokens + started <= config.max_encode_tokens)
             )
             if self._running and not has_room:
                 break
             encode_tokens += started
             self._source_tokens += width
-            self.rows += job.params.num_rows
-            self._running[job.id] = self._waiting.pop(job.id)
+            self.rows += num_rows
+            self._running[job.id] = job
             starts.append(job)
-        return tuple(starts)
+        for job in starts:
+            del self._waiting[job.id]
+        return starts
