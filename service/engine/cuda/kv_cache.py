@@ -4,7 +4,7 @@ A slot holds one sentence.  Its address does not change while the sentence lives
 addresses of one that has gone (`CachePool`): a step that was recorded there can be replayed for ever.
 A sentence that leaves frees its slot, one that joins is copied into a free one, and a step runs over the first slots, a
 few more than there are sentences.  In a slot, a step writes its K columns wherever no hypothesis attends to a column
-any more, so columns are never compacted; a mask says which ones are a hypothesis' own past.
+any more, so columns are never compacted; a mask says which ones are a hypothesis' own past (`columns.py`).
 
 Knows neither graphs nor sessions.  The same code runs in this process' memory, for tests (`HostDevice`).
 Axes: A arrays (a key and a value a layer), N slots, H heads, K hypotheses, C columns, S source columns, d head width.
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from service.engine.cuda.columns import WORD, Columns
 from service.engine.cuda.memory import Device, Pitched
 from service.engine.faults import explained
 from service.engine.runner import CacheShape, Ints
@@ -27,7 +28,6 @@ from service.engine.wire import SMALLEST_WIDTH
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
 _INITIAL_SLOTS = 16
-_SELF_COLUMNS = 64  # of a new cache
 _COLUMNS = 3 << 14  # that all numbers of columns (`column_bucket`) divide
 _KEPT_BYTES = 128 << 20  # that an idle group may keep, of self-attention and of cross-attention each
 _SCRATCH_BYTES = 8 << 20  # for slots that get another number of columns
@@ -155,7 +155,7 @@ class CachePool:
     def take(self, owner: object, beam_size: int, source_columns: int) -> CacheMemory:
         """Return addresses for a group, which owns them for as long as it lives."""
         free = self._free.setdefault((beam_size, source_columns), [])
-        columns, item_bytes = (_SELF_COLUMNS, source_columns), self.masked.dtype.itemsize
+        columns, item_bytes = (WORD, source_columns), self.masked.dtype.itemsize
         memory = (
             free.pop()
             if free
@@ -179,23 +179,19 @@ class CudaState:
     def __init__(self, pool: CachePool, beam_size: int) -> None:
         """Create the state of a group without sentences."""
         self.beam_size = beam_size
+        self.num_sentences = 0  # B
         self._pool = pool
         self._has_memory = False
-        self._slots: list[int] = []  # of each sentence
+        self._slots = np.zeros(_INITIAL_SLOTS, np.int64)  # of each sentence, with room for more
         self._free = list(range(_INITIAL_SLOTS))  # a heap
-        self._heads = np.arange(pool.shape.num_heads)
-        self._hypotheses = np.arange(beam_size)
-        # Of each slot; those of a slot without a sentence are as of one that begins.  The mask's numbers are bits of
-        # its floating type, which NumPy compares many times faster as integers.
-        self._masked = pool.masked.view(f"i{pool.masked.dtype.itemsize}")
-        self._mask = np.full((_INITIAL_SLOTS, beam_size, _SELF_COLUMNS), self._masked)  # [N, K, C]
+        # Of each slot; those of a slot without a sentence are as of one that begins.
+        self._columns = Columns(_INITIAL_SLOTS, beam_size, pool.masked)
         self._past_lengths = np.zeros(_INITIAL_SLOTS, np.int64)
         self._source_lengths = np.ones(_INITIAL_SLOTS, np.int32)
-        self._new_columns: Ints = np.zeros((0, beam_size), np.int64)  # [B, K]
-
-    @property
-    def num_sentences(self) -> int:
-        return len(self._slots)
+        # Of the next step:
+        self.num_slots = 0  # the first ones, over which it runs
+        self.places: slice | Ints = slice(0)  # of the sentences among them
+        self._are_placed = False  # since a sentence has joined or left
 
     @property
     def has_grown(self) -> bool:
@@ -205,17 +201,12 @@ class CudaState:
     @property
     def slots(self) -> Ints:
         """[B]: the slot of each sentence."""
-        return np.array(self._slots, np.int64)
+        return self._slots[: self.num_sentences]
 
     @property
     def past_lengths(self) -> Ints:
         """[B]: steps behind each sentence."""
-        return self._past_lengths[self._slots]
-
-    @property
-    def num_slots(self) -> int:
-        """The first slots that a step runs over."""
-        return slot_bucket(max(self._slots) + 1)
+        return self._past_lengths[self.slots]
 
     @explained()
     def append(self, encoded: CudaEncoded, indices: Sequence[int]) -> None:
@@ -223,127 +214,136 @@ class CudaState:
         while len(self._free) < len(indices):
             self._add_slots()
         new = [heapq.heappop(self._free) for _ in indices]
-        num_slots = slot_bucket(max([*self._slots, *new]) + 1)
         longest = int(encoded.lengths[list(indices)].max())
-        self._fit(num_slots, self._mask.shape[2], source_bucket(longest))
-        self._slots += new
+        self._fit(slot_bucket(max(self._num_used, max(new) + 1)), self._columns.number, source_bucket(longest))
+        self._slots[self.num_sentences : self.num_sentences + len(new)] = new
+        self.num_sentences += len(new)
+        self._are_placed = False
         for slot, index in zip(new, indices, strict=True):
             self.cross.fill(slot, encoded, index)
             self._source_lengths[slot] = encoded.lengths[index]
 
-    @explained()
     def reserve(self, num_slots: int, num_columns: int, source_columns: int) -> None:
-        """Make room for slots without sentences, for steps that are only recorded."""
-        while len(self._mask) < num_slots:
+        """Make room for slots without sentences, for a step that is only recorded."""
+        while len(self._past_lengths) < num_slots:
             self._add_slots()
         self._fit(num_slots, num_columns, source_columns)
+        self.num_slots = num_slots
+        self._columns.choose(self._columns.used(num_slots))
 
-    @explained()
     def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Free a slot; the last sentence takes its number.  What no mask lets through must be finite."""
-        slot = self._slots[index]
+        slot = int(self._slots[index])
         if not is_finite:
-            self.own.clear(slot)
-            self.cross.clear(slot)
-        self._slots[index] = self._slots[-1]
-        self._slots.pop()
+            with explained():
+                self.own.clear(slot)
+                self.cross.clear(slot)
+        self.num_sentences -= 1
+        self._slots[index] = self._slots[self.num_sentences]
+        self._are_placed = False
         self._empty(slot)
         heapq.heappush(self._free, slot)
 
-    @explained()
     def prepare(self) -> None:
         """Make the slots and columns as few as the live sentences allow, and as many as the next step needs."""
-        if 2 * self.num_sentences <= self.num_slots:
-            self._move_together()
-        used = self._used()
-        needed = int(used.sum(axis=1).max()) + self.beam_size
-        num_columns = column_bucket(needed)
+        if not self._are_placed:
+            self._place()
+        used = self._columns.used(self.num_slots)
+        num_columns = column_bucket(int(np.add.reduce(np.bitwise_count(used), axis=0).max()) + self.beam_size)
         if num_columns > self.own.num_columns or (
-            2 * num_columns <= self.own.num_columns and not used[:, num_columns:].any()
+            2 * num_columns <= self.own.num_columns and not used[num_columns // WORD :].any()
         ):
             self._fit(self.num_slots, num_columns, self.cross.num_columns)
-            used = self._used()
-        # The first K columns of each slot that nothing attends to, [B, K].
-        free = ~used
-        is_chosen = free & (free.cumsum(axis=1, dtype=np.int32) <= self.beam_size)
-        self._new_columns = is_chosen.nonzero()[1].reshape(-1, self.beam_size)
-        self._mask[self.slots[:, None], self._hypotheses, self._new_columns] = 0
+            used = self._columns.used(self.num_slots)
+        self._columns.choose(used)
+
+    def lay_out(self, arrays: Arrays) -> None:
+        """Write what all steps over so many slots are told alike: the arrays are those of `step_inputs`."""
+        self._columns.lay_out(arrays["new_columns"])
 
     def write(self, arrays: Arrays) -> None:
-        """Write what a step must know of its slots: the arrays are those of `step_inputs`."""
-        num_slots = len(arrays["source_lengths"])
-        arrays["past_lengths"][:, 0] = self._past_lengths[:num_slots]
-        arrays["source_lengths"][:] = self._source_lengths[:num_slots]
-        mask = arrays["self_mask"]
-        mask.view(self._mask.dtype)[:, 0] = self._mask[:num_slots]
-        # Sentence, head and column; slots without a sentence write their first columns again and again.
-        places = arrays["new_columns"]  # [B, H, K, 3]
-        places[..., 0] = np.arange(num_slots)[:, None, None]
-        places[..., 1] = self._heads[:, None]
-        places[..., 2] = self._hypotheses
-        places[self.slots, :, :, 2] = self._new_columns[:, None, :]
+        """Write what the next step must know of its slots, beside what `lay_out` has written."""
+        arrays["past_lengths"][:, 0] = self._past_lengths[: self.num_slots]
+        arrays["source_lengths"][:] = self._source_lengths[: self.num_slots]
+        self._columns.write(arrays["self_mask"], arrays["new_columns"])
 
     def step_inputs(self, num_slots: int) -> dict[str, tuple[tuple[int, ...], npt.DTypeLike]]:
         """Return shapes and types of the arrays that `write` fills."""
-        B, K = num_slots, self.beam_size
+        B, H, K = num_slots, self._pool.shape.num_heads, self.beam_size
         return {
+            "new_columns": ((B, H, K, 3), np.int64),  # sentence, head and column
             "past_lengths": ((B, 1), np.int64),
             "source_lengths": ((B,), np.int32),
-            "self_mask": ((B, 1, K, self.own.num_columns), f"f{self._mask.dtype.itemsize}"),
-            "new_columns": ((B, len(self._heads), K, 3), np.int64),
+            "self_mask": ((B, 1, K, self.own.num_columns), self._pool.masked.dtype),
         }
+
+    def of_sentences(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what an array has of the sentences, given one with a row for each slot of the step."""
+        return array[self.places] if isinstance(self.places, slice) else array.take(self.places, axis=0)
 
     def advance(self, parents: Ints) -> None:
         """Finish a decoder step: hypothesis k of sentence b goes on from the past of hypothesis `parents[b, k]`."""
-        slots = self.slots
-        self._past_lengths[slots] += 1
-        if self.beam_size > 1:
-            self._mask[slots] = self._mask[slots[:, None], parents]
+        self._columns.advance(self.slots, self.places, parents)
+        self._past_lengths[self.places] += 1
 
-    def _used(self) -> npt.NDArray[np.bool_]:
-        """[B, C]: whether some hypothesis of the sentence attends to the column."""
-        return (self._mask[self.slots] == 0).any(axis=1)  # type: ignore[no-any-return]
+    @property
+    def _num_used(self) -> int:
+        """Slots up to the last one that has a sentence."""
+        return int(self.slots.max(initial=-1)) + 1
 
+    @explained()
     def _fit(self, num_slots: int, num_columns: int, source_columns: int) -> None:
         """Make room for so many slots and columns; sources keep the columns that they have, if those are more."""
-        num_used = max(self._slots, default=-1) + 1
+        num_used = self._num_used
         if not self._has_memory:
             self.own, self.cross = self._pool.take(self, self.beam_size, source_columns)
             self._has_memory = True
         self.cross.fit(num_slots, max(source_columns, self.cross.num_columns), num_used)
         self.own.fit(num_slots, num_columns, num_used)
-        kept = min(num_columns, self._mask.shape[2])
-        if num_columns != self._mask.shape[2]:
-            mask = np.full((*self._mask.shape[:2], num_columns), self._masked)
-            mask[:, :, :kept] = self._mask[:, :, :kept]
-            self._mask = mask
+        self._columns.resize(num_columns)
 
     def _add_slots(self) -> None:
         """Double the slots, which costs nothing but on the host."""
-        old = len(self._mask)
-        self._mask, self._past_lengths, self._source_lengths = (
-            np.concatenate([array, array]) for array in (self._mask, self._past_lengths, self._source_lengths)
+        old, columns = len(self._past_lengths), self._columns
+        self._slots, columns.past, self._past_lengths, self._source_lengths = (
+            np.concatenate([array, array])
+            for array in (self._slots, columns.past, self._past_lengths, self._source_lengths)
         )
         for slot in range(old, 2 * old):
             self._empty(slot)
             heapq.heappush(self._free, slot)
 
-    def _empty(self, slot: int) -> None:
-        self._mask[slot], self._past_lengths[slot], self._source_lengths[slot] = self._masked, 0, 1
+    def _empty(self, slot: int | Sequence[int]) -> None:
+        self._columns.past[slot], self._past_lengths[slot], self._source_lengths[slot] = 0, 0, 1
+
+    @explained()
+    def _place(self) -> None:
+        """Note where sentences lie; where half of the slots would do, move them together before."""
+        self.num_slots = slot_bucket(self._num_used)
+        if 2 * self.num_sentences <= self.num_slots:
+            self._move_together()
+            self.num_slots = slot_bucket(self.num_sentences)
+        is_in_order = (self.slots == np.arange(self.num_sentences)).all()
+        self.places = slice(self.num_sentences) if is_in_order else self.slots
+        self._are_placed = True
 
     def _move_together(self) -> None:
-        """Move sentences from the last slots to the first ones, until all lie side by side."""
-        for index, slot in enumerate(self._slots):
-            if slot < self.num_sentences:
-                continue
-            target = heapq.heappop(self._free)
-            self.own.move(slot, target)
-            self.cross.move(slot, target)
-            for array in (self._mask, self._past_lengths, self._source_lengths):
-                array[target] = array[slot]
-            self._empty(slot)
-            self._slots[index] = target
-        self._free = list(range(self.num_sentences, len(self._mask)))
+        """Move sentences from the last slots to the first ones, until all lie side by side, if possible in order."""
+        indices = (self.slots >= self.num_sentences).nonzero()[0].tolist()
+        if not indices:
+            return
+        free = set(heapq.nsmallest(len(indices), self._free))
+        own = sorted(free.intersection(indices))
+        indices = own + [index for index in indices if index not in free]
+        sources, targets = self._slots[indices].tolist(), own + sorted(free.difference(own))
+        for source, target in zip(sources, targets, strict=True):
+            self.own.move(source, target)
+            self.cross.move(source, target)
+        for array in (self._columns.past, self._past_lengths, self._source_lengths):
+            array[targets] = array[sources]
+        self._empty(sources)
+        self._slots[indices] = targets
+        self._free = list(range(self.num_sentences, len(self._past_lengths)))
 
 
 def slot_bucket(num_slots: int) -> int:
@@ -356,7 +356,7 @@ def slot_bucket(num_slots: int) -> int:
 
 def column_bucket(num_columns: int) -> int:
     """Return this number or more: 64, 128, 192, 256, 384, 512, 768, ..., likewise."""
-    power = max(_SELF_COLUMNS, 1 << (num_columns - 1).bit_length())
+    power = max(WORD, 1 << (num_columns - 1).bit_length())
     return power * 3 // 4 if num_columns > 128 and num_columns <= power * 3 // 4 else power
 
 

@@ -62,17 +62,21 @@ class Steps:
         self._records = records
         self._sent, self._received = device.block(_BLOCK_BYTES), device.block(_BLOCK_BYTES)
         self._bound: dict[StepKey, BoundStep] = {}
+        self._laid_out = 0, 0  # slots and beam size of the step that was sent last
 
-    @explained()
     def step(self, state: CudaState, num_slots: int, num_candidates: int, num_edits: int) -> BoundStep:
         """Return the step over so many slots of a group, with room for more edits than that."""
-        own, cross = ((slots.num_columns, slots.address) for slots in (state.own, state.cross))
-        key = StepKey(num_slots, state.beam_size, num_candidates, edit_bucket(num_edits), own, cross)
+        own, cross = state.own, state.cross
+        addresses = (own.num_columns, own.address), (cross.num_columns, cross.address)
+        key = StepKey(num_slots, state.beam_size, num_candidates, edit_bucket(num_edits), *addresses)
         bound = self._bound.get(key)
         if bound is None:
             if len(self._bound) == _MAX_SHAPES:
                 self._bound = {key: step for key, step in self._bound.items() if step.records}
             bound = self._bound[key] = self._bind(state, key)
+        if self._laid_out != key[:2]:
+            state.lay_out(bound.given)
+            self._laid_out = key[:2]
         return bound
 
     @explained()
@@ -85,10 +89,12 @@ class Steps:
         self._device.wait()
         step.is_recorded = step.records
 
+    @explained()
     def _bind(self, state: CudaState, key: StepKey) -> BoundStep:
         """Give the graph the addresses of what it reads and writes."""
         B, K, C = key.num_slots, key.beam_size, key.num_candidates
-        inputs = {"tokens": ((B, K), np.int64), "scores": ((B, K, 1), np.float32), **state.step_inputs(B)}
+        # What `lay_out` writes comes first: where that lies follows from slots and beam size alone.
+        inputs = {**state.step_inputs(B), "tokens": ((B, K), np.int64), "scores": ((B, K, 1), np.float32)}
         edits = self._graph.edit_inputs(NO_EDITS, self._num_logits)
         given = Layout(inputs | {name: ((key.num_edits,), array.dtype) for name, array in edits.items()})
         outputs = {"candidate_scores": ((B, C), np.float32), "candidate_ids": ((B, C), np.int64)}
@@ -124,6 +130,7 @@ class Steps:
         if size <= block.device.size:
             return block
         self._bound.clear()
+        self._laid_out = 0, 0
         return self._device.block(1 << (size - 1).bit_length())
 
 

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from service.engine.cpu.kv_cache import MASKED
 from service.engine.cuda import kv_cache as cache
-from service.engine.cuda.kv_cache import CachePool, CudaEncoded, CudaState, SlotMemory, column_bucket, slot_bucket
+from service.engine.cuda.kv_cache import (
+    HALF_MASKED,
+    CachePool,
+    CudaEncoded,
+    CudaState,
+    SlotMemory,
+    column_bucket,
+    slot_bucket,
+)
 from service.engine.cuda.memory import HostDevice, Layout, Pitched
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.runner import CacheShape
@@ -101,6 +109,7 @@ def written(state: CudaState) -> dict[str, npt.NDArray[np.generic]]:
     state.prepare()
     layout = Layout(state.step_inputs(state.num_slots))
     arrays = layout.views(np.full(layout.size, 255, np.uint8))
+    state.lay_out(arrays)
     state.write(arrays)
     return arrays
 
@@ -132,20 +141,45 @@ def test_columns_that_no_hypothesis_attends_to_are_written_again():
     assert state.own.num_columns == 256  # 200 ancestors and the K of a step, not 800 columns
 
 
-def test_no_step_writes_a_column_that_a_hypothesis_attends_to():
-    random, state = np.random.default_rng(3), state_of(5)
+@pytest.mark.parametrize("masked", [MASKED, HALF_MASKED])
+@pytest.mark.parametrize("beam_size", [1, 4, 7])
+def test_a_hypothesis_sees_its_own_past_alone_and_writes_the_first_free_column(beam_size, masked):
+    random, state = np.random.default_rng(3), CudaState(CachePool(SHAPE, HostDevice(), masked), beam_size)
+    pasts: list[list[set[int]]] = []  # of each sentence, the columns of each hypothesis
+    most_columns = 0
+    for _ in range(300):
+        while not pasts or random.random() < 0.05:
+            state.append(encoded([5], random), [0])
+            pasts.append([set() for _ in range(beam_size)])
 
-    for _ in range(150):
-        before = state._used()
-        columns = step(state, random)
-        for sentence in range(5):
-            held = np.flatnonzero(before[sentence])
-            assert not set(columns[sentence].tolist()) & set(held.tolist())
-            assert len(set(columns[sentence].tolist())) == BEAM
+        arrays = written(state)
+
+        most_columns = max(most_columns, state.own.num_columns)
+        for slot, past in zip(state.slots.tolist(), pasts, strict=True):
+            free = sorted(set(range(state.own.num_columns)) - set().union(*past))
+            mask = arrays["self_mask"][slot, 0]
+            for k, columns in enumerate(past):
+                columns.add(free[k])
+                assert set(np.flatnonzero(mask[k] == 0).tolist()) == columns
+                assert (mask[k] == masked).sum() == state.own.num_columns - len(columns)
+            heads = range(SHAPE.num_heads)
+            assert arrays["new_columns"][slot].tolist() == [
+                [[slot, head, free[k]] for k in range(beam_size)] for head in heads
+            ]
+        parents = random.integers(0, beam_size, (len(pasts), beam_size))
+        state.advance(parents)
+        pasts = [[set(past[parent]) for parent in row] for past, row in zip(pasts, parents.tolist(), strict=True)]
+        while len(pasts) > 1 and random.random() < 0.02:
+            index = int(random.integers(len(pasts)))
+            state.remove(index)
+            pasts[index] = pasts[-1]
+            pasts.pop()
+    assert most_columns > 128
 
 
 def test_sentences_that_remain_move_together_so_that_steps_become_small():
     state = state_of(64)
+    written(state)
     assert state.num_slots == 64
 
     for _ in range(61):
@@ -153,6 +187,18 @@ def test_sentences_that_remain_move_together_so_that_steps_become_small():
     written(state)
 
     assert state.num_slots == 4
+
+
+def test_sentences_of_a_closed_batch_lie_in_order_again_once_they_have_moved_together():
+    """So that a step need not look up their slots."""
+    random, state = np.random.default_rng(4), state_of(64)
+
+    while state.num_sentences > 32:
+        state.remove(int(random.integers(state.num_sentences)))
+        written(state)
+
+    assert state.slots.tolist() == list(range(32))
+    assert state.places == slice(32)
 
 
 def test_slots_without_a_sentence_are_told_as_ones_that_begin():
