@@ -255,7 +255,11 @@ $(GPU)/.stamp: pyproject.toml constraints.txt
 	@$(GPU)/bin/python -m pip install -qq --no-deps --upgrade --target $(COUNTED)/cuda 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
 	@touch $@
 
-$(COUNTED)/lib/.stamp: $(GPU)/.stamp $(wildcard tests/gpu_counted/build.py tests/gpu_counted/native/*)
+# The GPU engine's own kernel, for every card since Turing; nvcc of CUDA 13.0, whose driver the engine needs anyhow.
+service/engine/cuda/copy.ptx: service/engine/cuda/copy.cu
+	nvcc -ptx -arch=compute_75 -o $@ $<
+
+$(COUNTED)/lib/.stamp: $(GPU)/.stamp service/engine/cuda/copy.cu $(wildcard tests/gpu_counted/build.py tests/gpu_counted/native/*)
 	$(GPU)/bin/python -m tests.gpu_counted.build $(@D) --cuda $(COUNTED)/cuda/nvidia/cu13/include \
 		--provider $$($(GPU)/bin/python -c 'import onnxruntime, pathlib; print(pathlib.Path(onnxruntime.__file__).parent)')/capi/libonnxruntime_providers_cuda.so
 	@touch $@

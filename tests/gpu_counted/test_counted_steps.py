@@ -1,5 +1,6 @@
 """What decoder steps cost a GPU, counted on one that is not there."""
 
+import ctypes
 import gc
 import json
 import os
@@ -13,7 +14,7 @@ import pytest
 from model.bundle import Bundle
 from service.engine.cuda import cudart
 from service.engine.cuda.kv_cache import _KEPT_BYTES
-from service.engine.cuda.memory import CudaDevice
+from service.engine.cuda.memory import CudaDevice, HostDevice, Piece, Rows
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.logits import Edits
@@ -154,15 +155,52 @@ def test_a_step_that_cannot_be_recorded_runs_unrecorded(bundle, monkeypatch, pla
     assert cost.number("graph launch") == 0
 
 
-def test_a_driver_that_refuses_copies_of_groups_is_asked_for_each_group(bundle, monkeypatch):
-    runner = opened(ScriptedRunner, bundle, max_rows=64)
-    monkeypatch.setenv("COUNTED_GPU_FLAT_COPIES", "1")
+def test_sentences_that_join_are_copied_in_one_launch_and_those_that_move_in_two(bundle):
+    runner = opened(CudaRunner, bundle, max_rows=64)
+    state = runner.new_state(4)
+    state.reserve(64, 64, 64)
+    encoded = runner.encode([(7, 8, 9, 3)] * 60)
 
-    cost = stream(loop_of(runner, 64), runner, made_up_sources(20), 4, arrivals=4)
+    def copies(change: Callable[[], None]) -> int:
+        measured = Measured()
+        change()
+        return total(measured.since(), "copy device to device").number
 
-    arrays = 2 * bundle.manifest.config.num_decoder_layers
-    assert cost.is_clean()
-    assert cost.number("copy device to device") >= 20 * arrays
+    assert copies(lambda: state.append(encoded, range(60))) == 1
+    for _ in range(40):
+        state.remove(state.num_sentences - 2)  # the last ones stay where they are
+    assert copies(state.prepare) == 2  # of self-attention and of cross-attention
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_kernel_copies_what_numpy_copies(monkeypatch, seed):
+    """Compiled for this machine: rows of any width, from anywhere to anywhere, of more slots than a launch takes."""
+    monkeypatch.setenv("COUNTED_GPU_COPIES", "1")
+    random = np.random.default_rng(seed)
+    num_slots, (num_arrays, num_rows) = int(random.choice([1, 3, 300])), random.integers(1, 4, 2).tolist()
+    unit = int(random.choice([1, 16]))
+    widths = unit * random.integers(1, 70, num_slots)
+    slots = np.stack([random.permutation(num_slots), random.permutation(num_slots), widths], axis=1)
+
+    def rows_of(memory: Piece, gaps: list[int]) -> Rows:
+        row = 70 * unit + unit * gaps[0]
+        slot = num_rows * row + unit * gaps[1]
+        return Rows(memory.address + unit, row, slot, num_slots * slot + unit * gaps[2])
+
+    gaps, found = random.integers(0, 5, (2, 3)).tolist(), []
+    for device in (CudaDevice(), HostDevice()):
+        memories = [device.allocate(1 << 24) for _ in gaps]
+        source, target = (
+            np.ctypeslib.as_array(ctypes.cast(memory.address, ctypes.POINTER(ctypes.c_uint8)), (memory.size,))
+            for memory in memories
+        )
+        source[:] = np.random.default_rng(seed).integers(0, 256, len(source))
+        rows = [rows_of(memory, gap) for memory, gap in zip(memories, gaps, strict=True)]
+        device.copy(*rows, (num_arrays, num_rows), slots)
+        found.append(target.copy())
+
+    assert found[1].any()
+    assert np.array_equal(*found)
 
 
 def test_an_error_that_was_reported_is_none_of_the_next_kernels():

@@ -5,6 +5,7 @@ Knows functions and their errors; knows neither ONNX Runtime nor what is compute
 
 import ctypes
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 LIBRARY = "libcudart.so.13"
@@ -23,16 +24,38 @@ def call(function: str, *arguments: Any) -> None:
     status = _function(function)(*arguments)
     if status != 0:
         _function("cudaGetLastError")()  # forgets it: ONNX Runtime would take it for an error of its next kernel
-        describe = _function("cudaGetErrorString")
-        describe.restype = ctypes.c_char_p
-        raise CudaError(f"CUDA failure {status}: {describe(status).decode()} ; {function}")
+        raise CudaError(f"CUDA failure {status}: {_description(status)} ; {function}")
 
 
 def call_driver(function: str, *arguments: Any) -> None:
     """Call a function of CUDA's driver, or raise CudaError; its numbers of errors are the runtime's."""
     status = _function(function, DRIVER)(*arguments)
     if status != 0:
-        raise CudaError(f"CUDA failure {status}: {function}")
+        raise CudaError(f"CUDA failure {status}: {_description(status)} ; {function}")
+
+
+@cache
+def kernel(path: Path, name: str) -> ctypes.c_void_p:
+    """Return a kernel of a file of PTX, which the driver compiles for its card."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    try:
+        call_driver("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(path.read_bytes()))
+    except CudaError as error:
+        raise CudaError(f"the driver cannot compile {path}: {error}") from None
+    call_driver("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+    return function
+
+
+def launch(
+    function: ctypes.c_void_p,
+    grid: tuple[int, int, int],
+    num_threads: int,
+    stream: ctypes.c_void_p,
+    argument: ctypes.Structure,
+) -> None:
+    """Launch a kernel that takes one argument, which the driver copies at once."""
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+    call_driver("cuLaunchKernel", function, *grid, num_threads, 1, 1, 0, stream, arguments, None)
 
 
 def driver_version() -> int:
@@ -69,6 +92,12 @@ def memory() -> tuple[int, int]:
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     call("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
+
+
+def _description(status: int) -> str:
+    describe = _function("cudaGetErrorString")
+    describe.restype = ctypes.c_char_p
+    return str(describe(status).decode())
 
 
 @cache

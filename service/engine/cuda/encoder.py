@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from service.engine.cuda.kv_cache import Arrays, CudaEncoded
-from service.engine.cuda.memory import Device, Layout, Pitched
+from service.engine.cuda.memory import Device, Layout, Rows
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
 from service.engine.runner import CacheShape
@@ -100,9 +100,11 @@ class CudaEncoder:
         """Run what was recorded and copy what it finds."""
         lengths = self._run(recording, sources)
         B, S = recording.given["source_ids"].shape
-        size = self._num_bytes(B, S)
-        memory = ort.OrtValue.ortvalue_from_shape_and_type(self._output_shape(B, S), self._dtype, self._device.name, 0)
-        self._device.copy(Pitched(self._found.address, size, 1), Pitched(memory.data_ptr(), size, 1), (size, 1, 1))
+        A, _, H, _, d = shape = self._output_shape(B, S)
+        memory = ort.OrtValue.ortvalue_from_shape_and_type(shape, self._dtype, self._device.name, 0)
+        row = S * d * self._dtype.itemsize
+        found, kept = (Rows(address, row, H * row, B * H * row) for address in (self._found.address, memory.data_ptr()))
+        self._device.copy(found, kept, (A, H), [(sentence, sentence, row) for sentence in range(len(sources))])
         return CudaEncoded(memory, lengths, S)
 
     def _run(self, batch: _Recording, sources: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from service.engine.cuda.columns import WORD, Columns
-from service.engine.cuda.memory import Device, Pitched
+from service.engine.cuda.memory import Device, Rows
 from service.engine.faults import explained
 from service.engine.runner import CacheShape, Ints
 from service.engine.wire import SMALLEST_WIDTH
@@ -80,32 +80,33 @@ class SlotMemory:
         """Give the memory back; the addresses stay."""
         self._region.release()
 
-    def fill(self, slot: int, encoded: CudaEncoded, index: int) -> None:
-        """Copy one of the encoder's sentences into a slot, whose other columns stay as they are."""
-        length = int(encoded.lengths[index])
-        pitch, rows = encoded.num_columns * self._head_bytes, len(encoded.lengths) * self._heads
-        source = Pitched(encoded.memory.data_ptr() + index * self._heads * pitch, pitch, rows)
-        self._device.copy(source, self._at(slot), (length * self._head_bytes, self._heads, self.num_arrays))
+    def fill(self, slots: Sequence[int], encoded: CudaEncoded, indices: Sequence[int]) -> None:
+        """Copy some of the encoder's sentences into slots, whose other columns stay as they are."""
+        row = encoded.num_columns * self._head_bytes
+        source = self._rows(encoded.memory.data_ptr(), row, len(encoded.lengths) * self._heads * row)
+        widths = encoded.lengths[list(indices)] * self._head_bytes
+        self._copy(source, self._own_rows(self.num_columns), np.stack([indices, slots, widths], axis=1))
 
-    def move(self, source: int, target: int) -> None:
-        """Copy a slot over another."""
-        begin, stride = self.address, self._region.stride
-        source_slots, target_slots = (Pitched(begin + slot * self._slot_bytes, stride, 1) for slot in (source, target))
-        self._device.copy(source_slots, target_slots, (self._slot_bytes, 1, self.num_arrays))
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy slots over others, of which none is a source, too."""
+        rows, width = self._own_rows(self.num_columns), self.num_columns * self._head_bytes
+        self._copy(rows, rows, [(*pair, width) for pair in zip(sources, targets, strict=True)])
 
     def clear(self, slot: int) -> None:
         """Make a slot zero."""
-        place = self.address + slot * self._slot_bytes
-        self._device.clear(place, self._region.stride, self._slot_bytes, self.num_arrays)
+        size = self._heads * self.num_columns * self._head_bytes
+        for address in self.addresses():
+            self._device.clear(address + slot * size, size)
 
-    @property
-    def _slot_bytes(self) -> int:
-        return self._heads * self.num_columns * self._head_bytes
+    def _rows(self, address: int, row: int, array: int) -> Rows:
+        """Return where heads lie, each a row, in slots side by side."""
+        return Rows(address, row, self._heads * row, array)
 
-    def _at(self, slot: int) -> Pitched:
-        """Return where a slot's heads lie, a group an array."""
-        pitch = self.num_columns * self._head_bytes
-        return Pitched(self.address + slot * self._slot_bytes, pitch, self._region.stride // pitch)
+    def _own_rows(self, num_columns: int) -> Rows:
+        return self._rows(self.address, num_columns * self._head_bytes, self._region.stride)
+
+    def _copy(self, source: Rows, target: Rows, slots: npt.ArrayLike) -> None:
+        self._device.copy(source, target, (self.num_arrays, self._heads), slots)
 
     def _reshape(self, num_columns: int, num_used: int) -> None:
         """Give slots another number of columns where they are, some at a time by way of another memory.
@@ -113,21 +114,17 @@ class SlotMemory:
         Wider slots move away from the beginning and the last ones first, narrower ones towards it: none is written over
         before it has moved.
         """
-        if not num_used:
-            self.num_columns = num_columns
-            return
-        kept = min(num_columns, self.num_columns)
-        row, slot_bytes = kept * self._head_bytes, self.num_arrays * self._heads * kept * self._head_bytes
-        at_once = min(max(1, _SCRATCH_BYTES // slot_bytes), num_used)
-        scratch = self._device.allocate(at_once * slot_bytes)
-        firsts = range(0, num_used, at_once)
-        for first in reversed(firsts) if num_columns > self.num_columns else firsts:
-            rows = min(at_once, num_used - first) * self._heads
-            between, extent, old = Pitched(scratch.address, row, rows), (row, rows, self.num_arrays), self.num_columns
-            self._device.copy(self._at(first), between, extent)
-            self.num_columns = num_columns
-            self._device.copy(between, self._at(first), extent)
-            self.num_columns = old
+        old, new = self._own_rows(self.num_columns), self._own_rows(num_columns)
+        if num_used:
+            row, slot_bytes = min(old.row, new.row), self.num_arrays * min(old.slot, new.slot)
+            at_once = min(max(1, _SCRATCH_BYTES // slot_bytes), num_used)
+            scratch = self._device.allocate(at_once * slot_bytes)
+            between = self._rows(scratch.address, row, at_once * self._heads * row)
+            firsts = range(0, num_used, at_once)
+            for first in reversed(firsts) if num_columns > self.num_columns else firsts:
+                slots = range(first, min(first + at_once, num_used))
+                self._copy(old, between, [(slot, slot - first, row) for slot in slots])
+                self._copy(between, new, [(slot - first, slot, row) for slot in slots])
         self.num_columns = num_columns
 
 
@@ -219,9 +216,8 @@ class CudaState:
         self._slots[self.num_sentences : self.num_sentences + len(new)] = new
         self.num_sentences += len(new)
         self._are_placed = False
-        for slot, index in zip(new, indices, strict=True):
-            self.cross.fill(slot, encoded, index)
-            self._source_lengths[slot] = encoded.lengths[index]
+        self.cross.fill(new, encoded, indices)
+        self._source_lengths[new] = encoded.lengths[list(indices)]
 
     def reserve(self, num_slots: int, num_columns: int, source_columns: int) -> None:
         """Make room for slots without sentences, for a step that is only recorded."""
@@ -336,9 +332,8 @@ class CudaState:
         own = sorted(free.intersection(indices))
         indices = own + [index for index in indices if index not in free]
         sources, targets = self._slots[indices].tolist(), own + sorted(free.difference(own))
-        for source, target in zip(sources, targets, strict=True):
-            self.own.move(source, target)
-            self.cross.move(source, target)
+        self.own.move(sources, targets)
+        self.cross.move(sources, targets)
         for array in (self._columns.past, self._past_lengths, self._source_lengths):
             array[targets] = array[sources]
         self._empty(sources)

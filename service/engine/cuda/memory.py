@@ -6,6 +6,7 @@ results.  `HostDevice` does the same in this process' memory: for tests, on mach
 
 import ctypes
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,12 +21,13 @@ Bytes = npt.NDArray[np.uint8]
 _ALIGNMENT = 256  # of what lies in a block, as of what cudaMalloc returns
 
 
-class Pitched(NamedTuple):
-    """Where rows lie in memory, D groups of H rows, as in `cudaPitchedPtr`."""
+class Rows(NamedTuple):
+    """Where rows of bytes lie: some of each slot, in each of some arrays."""
 
-    address: int
-    pitch: int  # bytes between two rows
-    rows: int  # between two groups
+    address: int  # of the first row
+    row: int  # bytes from one to the next
+    slot: int
+    array: int
 
 
 class Piece(Protocol):
@@ -76,12 +78,17 @@ class Device(Protocol):
         """Copy the first bytes to the host, which may be looked at after the next `wait`."""
         ...
 
-    def copy(self, source: Pitched, target: Pitched, extent: tuple[int, int, int]) -> None:
-        """Copy bytes, rows and groups, (W, H, D), from the device to the device."""
+    def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
+        """Copy slots over others, of which none is among the sources.
+
+        Args:
+            shape: numbers of arrays, and of rows that a slot has in each.
+            slots: [N, 3]: numbers of a source and a target, and how many bytes of each row are copied.
+        """
         ...
 
-    def clear(self, address: int, pitch: int, width: int, rows: int) -> None:
-        """Write zeros over the first bytes of each row."""
+    def clear(self, address: int, size: int) -> None:
+        """Write zeros."""
         ...
 
     def wait(self) -> None:
@@ -113,11 +120,12 @@ class HostDevice:
     def fetch(self, block: Block, size: int) -> None:
         """Do nothing: both ends are the same memory."""
 
-    def copy(self, source: Pitched, target: Pitched, extent: tuple[int, int, int]) -> None:
-        _rows_at(target, extent)[:] = _rows_at(source, extent)
+    def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
+        for one, other, width in np.asarray(slots).tolist():
+            _slot_at(target, other, (*shape, width))[:] = _slot_at(source, one, (*shape, width))
 
-    def clear(self, address: int, pitch: int, width: int, rows: int) -> None:
-        _rows_at(Pitched(address, pitch, rows), (width, rows, 1))[:] = 0
+    def clear(self, address: int, size: int) -> None:
+        ctypes.memset(address, 0, size)
 
     def wait(self) -> None:
         """Do nothing: everything is done at once."""
@@ -131,13 +139,11 @@ class _HostPiece:
         self.address, self.size = self.array.ctypes.data, size
 
 
-def _rows_at(memory: Pitched, extent: tuple[int, int, int]) -> Bytes:
-    """Return rows as an array [D, H, W] that writes where they lie."""
-    width, rows, groups = extent
-    size = ((groups - 1) * memory.rows + rows - 1) * memory.pitch + width
-    flat = np.ctypeslib.as_array(ctypes.cast(memory.address, ctypes.POINTER(ctypes.c_uint8)), (size,))
-    strides = (memory.rows * memory.pitch, memory.pitch, 1)
-    return np.lib.stride_tricks.as_strided(flat, (groups, rows, width), strides)
+def _slot_at(rows: Rows, slot: int, shape: tuple[int, int, int]) -> Bytes:
+    """Return a slot's rows as an array [A, H, W] that writes where they lie."""
+    size = (shape[0] - 1) * rows.array + (shape[1] - 1) * rows.row + shape[2]
+    begin = ctypes.cast(rows.address + slot * rows.slot, ctypes.POINTER(ctypes.c_uint8))
+    return np.lib.stride_tricks.as_strided(np.ctypeslib.as_array(begin, (size,)), shape, (rows.array, rows.row, 1))
 
 
 class CudaDevice:
@@ -148,10 +154,7 @@ class CudaDevice:
     def __init__(self) -> None:
         self._stream = ctypes.c_void_p()
         cudart.call("cudaStreamCreateWithFlags", ctypes.byref(self._stream), ctypes.c_uint(_NON_BLOCKING))
-        self._copy = _Copy3D(kind=_DEVICE_TO_DEVICE)
-        # Whether groups are copied at once.  Between arrays lie addresses without memory (`region.py`): a driver might
-        # refuse a copy across them, which CUDA's documentation leaves open.
-        self._copies_groups = True
+        self._copy_rows = cudart.kernel(_COPY_ROWS, "copy_rows")
 
     @property
     def stream(self) -> int:
@@ -163,7 +166,7 @@ class CudaDevice:
 
     def allocate(self, size: int) -> Piece:
         piece = _CudaPiece(size)
-        self.clear(piece.address, size, size, 1)
+        self.clear(piece.address, size)
         return piece
 
     def block(self, size: int) -> Block:
@@ -179,38 +182,21 @@ class CudaDevice:
     def fetch(self, block: Block, size: int) -> None:
         self._move(block.host.ctypes.data, block.device.address, size, _DEVICE_TO_HOST)
 
-    def copy(self, source: Pitched, target: Pitched, extent: tuple[int, int, int]) -> None:
-        width, rows, groups = extent
-        if self._copies_groups or groups == 1:
-            try:
-                self._copy_at_once(source, target, extent)
-            except cudart.CudaError:
-                if groups == 1:
-                    raise
-                self._copies_groups = False
-            else:
-                return
-        for group in range(groups):
-            source_group, target_group = (
-                place._replace(address=place.address + group * place.rows * place.pitch) for place in (source, target)
-            )
-            self._copy_at_once(source_group, target_group, (width, rows, 1))
+    def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
+        given, (num_arrays, num_rows) = np.asarray(slots, np.int32), shape
+        # Copies of slots in all arrays are one launch: cudaMemcpy3DAsync refuses addresses without memory, which lie
+        # between arrays (`region.py`), and a copy of each array by itself takes the host as long as a launch.
+        for begin in range(0, len(given), _SLOTS_AT_ONCE):
+            some = given[begin : begin + _SLOTS_AT_ONCE]
+            copy = _Copy(source, target)
+            np.ctypeslib.as_array(copy.slots)[: some.size] = some.ravel()
+            cudart.launch(self._copy_rows, (num_rows, num_arrays, len(some)), _THREADS, self._stream, copy)
 
-    def clear(self, address: int, pitch: int, width: int, rows: int) -> None:
-        for row in range(rows):
-            place = ctypes.c_void_p(address + row * pitch)
-            cudart.call("cudaMemsetAsync", place, ctypes.c_int(0), ctypes.c_size_t(width), self._stream)
+    def clear(self, address: int, size: int) -> None:
+        cudart.call("cudaMemsetAsync", ctypes.c_void_p(address), ctypes.c_int(0), ctypes.c_size_t(size), self._stream)
 
     def wait(self) -> None:
         cudart.call("cudaStreamSynchronize", self._stream)
-
-    def _copy_at_once(self, source: Pitched, target: Pitched, extent: tuple[int, int, int]) -> None:
-        width, rows, groups = extent
-        copy = self._copy
-        copy.source = _PitchedPointer(source.address, source.pitch, source.pitch, source.rows)
-        copy.target = _PitchedPointer(target.address, target.pitch, target.pitch, target.rows)
-        copy.extent = _Triple(width, rows, groups)
-        cudart.call("cudaMemcpy3DAsync", ctypes.byref(copy), self._stream)
 
     def _move(self, target: int, source: int, size: int, kind: int) -> None:
         addresses = ctypes.c_void_p(target), ctypes.c_void_p(source)
@@ -218,7 +204,10 @@ class CudaDevice:
 
 
 _NON_BLOCKING = 1  # cudaStreamNonBlocking
-_HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
+_HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+_COPY_ROWS = Path(__file__).with_name("copy.ptx")
+_SLOTS_AT_ONCE = 256  # as in copy.cu
+_THREADS = 256  # copy a row, 16 bytes each at a time
 
 
 class _CudaPiece:
@@ -244,30 +233,17 @@ def _pinned(size: int) -> Bytes:
     return array
 
 
-class _Triple(ctypes.Structure):  # cudaPos, cudaExtent
-    _fields_ = (("x", ctypes.c_size_t), ("y", ctypes.c_size_t), ("z", ctypes.c_size_t))
-
-
-class _PitchedPointer(ctypes.Structure):  # cudaPitchedPtr
+class _Rows(ctypes.Structure):  # as in copy.cu
     _fields_ = (
-        ("pointer", ctypes.c_void_p),
-        ("pitch", ctypes.c_size_t),
-        ("width", ctypes.c_size_t),
-        ("height", ctypes.c_size_t),
+        ("address", ctypes.c_uint64),
+        ("row", ctypes.c_int64),
+        ("slot", ctypes.c_int64),
+        ("array", ctypes.c_int64),
     )
 
 
-class _Copy3D(ctypes.Structure):  # cudaMemcpy3DParms
-    _fields_ = (
-        ("source_array", ctypes.c_void_p),
-        ("source_position", _Triple),
-        ("source", _PitchedPointer),
-        ("target_array", ctypes.c_void_p),
-        ("target_position", _Triple),
-        ("target", _PitchedPointer),
-        ("extent", _Triple),
-        ("kind", ctypes.c_int),
-    )
+class _Copy(ctypes.Structure):
+    _fields_ = (("source", _Rows), ("target", _Rows), ("slots", ctypes.c_int32 * (3 * _SLOTS_AT_ONCE)))
 
 
 class Layout:

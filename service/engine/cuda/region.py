@@ -14,7 +14,7 @@ import numpy as np
 
 from service.engine.cuda import cudart
 
-_MAX_STRIDE = (1 << 31) - 1  # bytes between two arrays: what a copy can skip between two rows
+_MAX_STRIDE = (1 << 31) - 1  # bytes between two arrays: kernels of ONNX Runtime count an array's numbers in 32 bits
 _HOST_STRIDE = 1 << 26
 
 

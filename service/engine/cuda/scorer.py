@@ -65,7 +65,7 @@ class CudaScorer:
         B, T, S = len(encoded), num_steps, source_bucket(max(lengths))
         self._memory.fit(B, S, 0)
         for slot, (batch, index) in enumerate(encoded):
-            self._memory.fill(slot, batch, index)
+            self._memory.fill([slot], batch, [index])
         ids = np.zeros((B, T + 1), np.int64)  # each decoder input, and the token after it
         for row, translation in zip(ids, translations, strict=True):
             row[: len(translation) + 2] = (self._profile.start, *translation, self._profile.end)

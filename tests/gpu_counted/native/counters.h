@@ -17,3 +17,9 @@ EXPORTED void counted_give(size_t size);
 // Says that addresses are memory of the card from now on, or no longer; returns whether exactly these were.
 EXPORTED void counted_mapped(void* address, size_t size);
 EXPORTED bool counted_unmapped(void* address, size_t size);
+
+// Returns whether so many bytes are memory of the card.
+EXPORTED bool counted_holds(const void* address, size_t size);
+
+// Counts a copy of so many bytes in all.
+EXPORTED void counted_copy(void* target, const void* source, size_t size, void* stream);

@@ -1,7 +1,7 @@
 // A CUDA runtime without a GPU: memory is the host's, kernels compute nothing, and everything that costs time is counted.
 //
 // With COUNTED_GPU_NO_CAPTURE, nothing can be recorded: a recording does not begin, or fails at its first kernel if the
-// value is `kernel`.  With COUNTED_GPU_FLAT_COPIES, no copy has groups of rows.
+// value is `kernel`.
 //
 // The counters lie in the file that COUNTED_GPU_FILE names, which several processes may share and tests read
 // (`counters.py`).  COUNTED_GPU_GB says how much memory the card has, COUNTED_GPU_ARCH its compute capability as
@@ -420,6 +420,10 @@ EXPORTED bool counted_unmapped(void* address, size_t size) {
   device_memory.erase(piece);
   return true;
 }
+EXPORTED bool counted_holds(const void* address, size_t size) {
+  const auto* last = static_cast<const char*>(address) + size - 1;
+  return lies_in(device_memory, address) && lies_in(device_memory, last);
+}
 EXPORTED cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 EXPORTED cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t size, cudaMemPool_t, cudaStream_t) {
   return cudaMalloc(pointer, size);
@@ -496,6 +500,12 @@ void fill(void* target, int value, size_t size) {
 
 }  // namespace
 
+EXPORTED void counted_copy(void* target, const void* source, size_t size, void* stream) {
+  work_in(static_cast<cudaStream_t>(stream));
+  forbid_in_capture("a copy between slots");
+  note_copy(target, source, size, false);
+}
+
 EXPORTED cudaError_t cudaMemcpy(void* target, const void* source, size_t size, cudaMemcpyKind) {
   if (note_copy(target, source, size, true)) memcpy(target, source, size);
   return cudaSuccess;
@@ -510,27 +520,6 @@ EXPORTED cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const 
   if (!note_copy(target, source, width * height, false)) return cudaSuccess;
   for (size_t row = 0; row < height; row++) {
     memcpy(static_cast<char*>(target) + row * target_pitch, static_cast<const char*>(source) + row * source_pitch, width);
-  }
-  return cudaSuccess;
-}
-constexpr size_t kLargestPitch = 2147483647;  // as of all cards of today
-EXPORTED cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* copy, cudaStream_t stream) {
-  work_in(stream);
-  auto at = [](const cudaPitchedPtr& memory, const cudaPos& from, size_t y, size_t z) {
-    return static_cast<char*>(memory.ptr) + ((z + from.z) * memory.ysize + y + from.y) * memory.pitch + from.x;
-  };
-  const cudaExtent size = copy->extent;
-  for (const cudaPitchedPtr& memory : {copy->srcPtr, copy->dstPtr}) {
-    const bool is_valid = memory.pitch <= kLargestPitch && size.width <= memory.pitch && size.height <= memory.ysize;
-    if (!is_valid) return failed(cudaErrorInvalidValue);
-  }
-  if (size.depth > 1 && getenv("COUNTED_GPU_FLAT_COPIES")) return failed(cudaErrorInvalidValue);
-  const size_t bytes = size.width * size.height * size.depth;
-  if (!note_copy(at(copy->dstPtr, copy->dstPos, 0, 0), at(copy->srcPtr, copy->srcPos, 0, 0), bytes, false)) return cudaSuccess;
-  for (size_t z = 0; z < size.depth; z++) {
-    for (size_t y = 0; y < size.height; y++) {
-      memcpy(at(copy->dstPtr, copy->dstPos, y, z), at(copy->srcPtr, copy->srcPos, y, z), size.width);
-    }
   }
   return cudaSuccess;
 }

@@ -21,7 +21,7 @@ from service.engine.cuda.kv_cache import (
     column_bucket,
     slot_bucket,
 )
-from service.engine.cuda.memory import HostDevice, Layout, Pitched
+from service.engine.cuda.memory import HostDevice, Layout, Rows
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.runner import CacheShape
 
@@ -59,13 +59,15 @@ def test_slots_keep_what_they_hold_whatever_moves(seed):
                 lengths = random.integers(1, 33, int(random.integers(1, 6))).tolist()
                 batch, first = encoded(lengths, random), len(expected)
                 slots.fit(first + len(lengths), slots.num_columns, first)
-                for index, length in enumerate(lengths):
-                    slots.fill(first + index, batch, index)
-                    expected.append(batch.memory.numpy()[:, index, :, :length].copy())  # shares its memory
+                indices = random.permutation(len(lengths)).tolist()
+                slots.fill(range(first, first + len(lengths)), batch, indices)
+                arrays = batch.memory.numpy()  # shares its memory
+                expected += [arrays[:, index, :, : lengths[index]].copy() for index in indices]
             case 1:
-                source, target = random.integers(0, len(expected), 2).tolist()
-                if source != target:
-                    slots.move(source, target)
+                number = int(random.integers(len(expected) // 2 + 1))
+                sources, targets = random.permutation(len(expected))[: 2 * number].reshape(2, number).tolist()
+                slots.move(sources, targets)
+                for source, target in zip(sources, targets, strict=True):
                     expected[target] = expected[source].copy()
             case 2:
                 slot = int(random.integers(len(expected)))
@@ -257,13 +259,34 @@ def test_buckets_hold_what_is_asked_for_and_twice_that_at_most(number):
     assert (3 << 14) % column_bucket(number) == 0
 
 
-def test_copies_move_rows_between_memories_of_other_pitch():
+def test_copies_move_rows_of_slots_between_memories_of_other_strides():
     device = HostDevice()
-    source, target = device.allocate(2 * 5 * 8), device.allocate(2 * 3 * 16)
-    array_at(source.address, (20,))[:] = np.arange(20)
+    source, target = device.allocate(2 * 2 * 2 * 8), device.allocate(2 * 3 * 2 * 16)
+    array_at(source.address, (16,))[:] = np.arange(16)
 
-    device.copy(Pitched(source.address, 8, 5), Pitched(target.address, 16, 3), (8, 3, 2))
+    rows = Rows(source.address, 8, 16, 32), Rows(target.address, 16, 32, 96)
+    device.copy(*rows, (2, 2), [(1, 0, 8), (0, 2, 4)])
 
-    moved = array_at(target.address, (2, 3, 4))
-    assert moved[:, :, :2].tolist() == [[[0, 1], [2, 3], [4, 5]], [[10, 11], [12, 13], [14, 15]]]
-    assert not moved[:, :, 2:].any()
+    moved = array_at(target.address, (2, 3, 2, 4))  # [A, N, H, d]
+    assert moved[:, 0, :, :2].tolist() == [[[4, 5], [6, 7]], [[12, 13], [14, 15]]]
+    assert moved[:, 2, :, :2].tolist() == [[[0, 0], [2, 0]], [[8, 0], [10, 0]]]
+    assert not moved[..., 2:].any()
+    assert not moved[:, 1].any()
+
+
+def test_sentences_that_move_together_keep_their_keys_and_their_past():
+    state = state_of(40)
+    cross = views(state.cross, 64)
+    for _ in range(3):
+        step(state, np.random.default_rng(6))
+    for _ in range(30):
+        state.remove(3)
+    before = [(state._columns.past[slot].copy(), cross[1][slot].copy()) for slot in state.slots]
+
+    state._move_together()
+
+    assert sorted(state.slots.tolist()) == list(range(10))
+    assert state.past_lengths.tolist() == [3] * 10
+    for slot, (past, keys) in zip(state.slots, before, strict=True):
+        assert np.array_equal(state._columns.past[slot], past)
+        assert np.array_equal(cross[1][slot], keys)
