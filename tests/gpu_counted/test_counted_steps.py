@@ -14,7 +14,7 @@ import pytest
 from model.bundle import Bundle
 from service.engine.cuda import cudart
 from service.engine.cuda.kv_cache import _KEPT_BYTES
-from service.engine.cuda.memory import CudaDevice, HostDevice, Piece, Rows
+from service.engine.cuda.memory import Bytes, CudaDevice, Device, HostDevice, Piece, Rows
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.logits import Edits
@@ -183,24 +183,25 @@ def test_the_kernel_copies_what_numpy_copies(monkeypatch, seed):
     slots = np.stack([random.permutation(num_slots), random.permutation(num_slots), widths], axis=1)
 
     def rows_of(memory: Piece, gaps: list[int]) -> Rows:
-        row = 70 * unit + unit * gaps[0]
+        row = unit * (70 + gaps[0])
         slot = num_rows * row + unit * gaps[1]
         return Rows(memory.address + unit, row, slot, num_slots * slot + unit * gaps[2])
 
-    gaps, found = random.integers(0, 5, (2, 3)).tolist(), []
-    for device in (CudaDevice(), HostDevice()):
-        memories = [device.allocate(1 << 24) for _ in gaps]
-        source, target = (
-            np.ctypeslib.as_array(ctypes.cast(memory.address, ctypes.POINTER(ctypes.c_uint8)), (memory.size,))
-            for memory in memories
-        )
-        source[:] = np.random.default_rng(seed).integers(0, 256, len(source))
-        rows = [rows_of(memory, gap) for memory, gap in zip(memories, gaps, strict=True)]
-        device.copy(*rows, (num_arrays, num_rows), slots)
-        found.append(target.copy())
+    gaps, found = random.integers(0, 5, (2, 3)).tolist(), list[Bytes]()
+    devices: list[Device] = [CudaDevice(), HostDevice()]
+    for device in devices:
+        source, target = device.allocate(1 << 24), device.allocate(1 << 24)
+        bytes_of(source)[:] = np.random.default_rng(seed).integers(0, 256, source.size)
+        device.copy(rows_of(source, gaps[0]), rows_of(target, gaps[1]), (num_arrays, num_rows), slots)
+        found.append(bytes_of(target).copy())
 
     assert found[1].any()
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
+
+
+def bytes_of(memory: Piece) -> Bytes:
+    """Return memory of either device as an array that shares it."""
+    return np.ctypeslib.as_array(ctypes.cast(memory.address, ctypes.POINTER(ctypes.c_uint8)), (memory.size,))
 
 
 def test_an_error_that_was_reported_is_none_of_the_next_kernels():
