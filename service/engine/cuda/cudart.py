@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 LIBRARY = "libcudart.so.13"
 DRIVER = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
@@ -51,10 +53,10 @@ def launch(
     grid: tuple[int, int, int],
     num_threads: int,
     stream: ctypes.c_void_p,
-    argument: ctypes.Structure,
+    argument: npt.NDArray[Any],
 ) -> None:
     """Launch a kernel that takes one argument, which the driver copies at once."""
-    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+    arguments = (ctypes.c_void_p * 1)(argument.ctypes.data)
     call_driver("cuLaunchKernel", function, *grid, num_threads, 1, 1, 0, stream, arguments, None)
 
 

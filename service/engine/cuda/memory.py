@@ -155,6 +155,10 @@ class CudaDevice:
         self._stream = ctypes.c_void_p()
         cudart.call("cudaStreamCreateWithFlags", ctypes.byref(self._stream), ctypes.c_uint(_NON_BLOCKING))
         self._copy_rows = cudart.kernel(_COPY_ROWS, "copy_rows")
+        self._given = np.zeros(
+            8 + 3 * _SLOTS_AT_ONCE // 2, np.int64
+        )  # to the kernel: two `Rows`, and three int32 a slot
+        self._slots = self._given[8:].view(np.int32).reshape(_SLOTS_AT_ONCE, 3)
 
     @property
     def stream(self) -> int:
@@ -183,14 +187,14 @@ class CudaDevice:
         self._move(block.host.ctypes.data, block.device.address, size, _DEVICE_TO_HOST)
 
     def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
-        given, (num_arrays, num_rows) = np.asarray(slots, np.int32), shape
+        all_slots, (num_arrays, num_rows) = np.asarray(slots, np.int32), shape
         # Copies of slots in all arrays are one launch: cudaMemcpy3DAsync refuses addresses without memory, which lie
         # between arrays (`region.py`), and a copy of each array by itself takes the host as long as a launch.
-        for begin in range(0, len(given), _SLOTS_AT_ONCE):
-            some = given[begin : begin + _SLOTS_AT_ONCE]
-            copy = _Copy(source, target)
-            np.ctypeslib.as_array(copy.slots)[: some.size] = some.ravel()
-            cudart.launch(self._copy_rows, (num_rows, num_arrays, len(some)), _THREADS, self._stream, copy)
+        self._given[:8] = (*source, *target)
+        for begin in range(0, len(all_slots), _SLOTS_AT_ONCE):
+            some = all_slots[begin : begin + _SLOTS_AT_ONCE]
+            self._slots[: len(some)] = some
+            cudart.launch(self._copy_rows, (num_rows, num_arrays, len(some)), _THREADS, self._stream, self._given)
 
     def clear(self, address: int, size: int) -> None:
         cudart.call("cudaMemsetAsync", ctypes.c_void_p(address), ctypes.c_int(0), ctypes.c_size_t(size), self._stream)
@@ -231,19 +235,6 @@ def _pinned(size: int) -> Bytes:
     array = np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_uint8)), (size,))
     weakref.finalize(array, cudart.call, "cudaFreeHost", pointer).atexit = False
     return array
-
-
-class _Rows(ctypes.Structure):  # as in copy.cu
-    _fields_ = (
-        ("address", ctypes.c_uint64),
-        ("row", ctypes.c_int64),
-        ("slot", ctypes.c_int64),
-        ("array", ctypes.c_int64),
-    )
-
-
-class _Copy(ctypes.Structure):
-    _fields_ = (("source", _Rows), ("target", _Rows), ("slots", ctypes.c_int32 * (3 * _SLOTS_AT_ONCE)))
 
 
 class Layout:
