@@ -204,6 +204,14 @@ def bytes_of(memory: Piece) -> Bytes:
     return np.ctypeslib.as_array(ctypes.cast(memory.address, ctypes.POINTER(ctypes.c_uint8)), (memory.size,))
 
 
+def test_a_kernel_that_the_driver_does_not_take_is_named(tmp_path):
+    kernel = tmp_path / "other.ptx"
+    kernel.write_text("// of another version")
+
+    with pytest.raises(cudart.CudaError, match=r"the driver cannot compile .*other\.ptx: CUDA failure 218: "):
+        cudart.kernel(kernel, "copy_rows")
+
+
 def test_an_error_that_was_reported_is_none_of_the_next_kernels():
     with pytest.raises(cudart.CudaError, match="out of memory"):
         CudaDevice().allocate(1 << 50)

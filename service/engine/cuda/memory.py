@@ -155,9 +155,8 @@ class CudaDevice:
         self._stream = ctypes.c_void_p()
         cudart.call("cudaStreamCreateWithFlags", ctypes.byref(self._stream), ctypes.c_uint(_NON_BLOCKING))
         self._copy_rows = cudart.kernel(_COPY_ROWS, "copy_rows")
-        self._given = np.zeros(
-            8 + 3 * _SLOTS_AT_ONCE // 2, np.int64
-        )  # to the kernel: two `Rows`, and three int32 a slot
+        # What the kernel is given: two `Rows`, and for each slot three numbers of 32 bits.
+        self._given = np.zeros(8 + 3 * _SLOTS_AT_ONCE // 2, np.int64)
         self._slots = self._given[8:].view(np.int32).reshape(_SLOTS_AT_ONCE, 3)
 
     @property
