@@ -145,7 +145,8 @@ class Job(NamedTuple):
     @property
     def source_width(self) -> int:
         """The power of two that holds the source: sentences of one width share their padding."""
-        return max(SMALLEST_WIDTH, 1 << (len(self.source_ids) - 1).bit_length())
+        num_tokens = len(self.source_ids)
+        return SMALLEST_WIDTH if num_tokens <= SMALLEST_WIDTH else 1 << (num_tokens - 1).bit_length()
 
 
 class Hypothesis(NamedTuple):
