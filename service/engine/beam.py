@@ -81,12 +81,13 @@ class Beams:
             self.tokens, self.parents = np.pad(self.tokens, added), np.pad(self.parents, added)
             self.addresses = None
 
-    def move(self, index: int, target: int) -> None:
-        """Give a sentence another's number."""
-        past = slice(int(self.num_steps[index]) + 1)
-        self.tokens[target, past], self.parents[target, past] = self.tokens[index, past], self.parents[index, past]
+    def move(self, indices: int | Ints, targets: int | Ints) -> None:
+        """Give sentences the numbers of others."""
+        past = slice(int(self.num_steps[indices].max()) + 1)
+        for history in (self.tokens, self.parents):
+            history[targets, past] = history[indices, past]
         for array in (self.scores, self.newest, self.num_steps, self.max_steps):
-            array[target] = array[index]
+            array[targets] = array[indices]
 
 
 class Extended(NamedTuple):
@@ -210,12 +211,22 @@ class BeamSearch:
         beams.max_steps[index] = params.max_target_tokens
         return index
 
-    def remove(self, index: int) -> None:
-        """Forget a sentence; the last one takes its number."""
-        self.beams.move(self.num_sentences - 1, index)
-        self._num_processors -= self._sentences[index].processor is not None
-        self._sentences[index] = self._sentences[-1]
-        self._sentences.pop()
+    def remove(self, *indices: int) -> None:
+        """Forget sentences one after the other; each time, the last one takes the number."""
+        moved: dict[int, int] = {}  # by its new number, the old number of a sentence
+        for index in indices:
+            self._num_processors -= self._sentences[index].processor is not None
+            last = self.num_sentences - 1
+            old = moved.pop(last, last)
+            if index != last:
+                moved[index] = old
+            self._sentences[index] = self._sentences[-1]
+            self._sentences.pop()
+        if len(moved) == 1:  # NumPy takes three times as long for an array of one number
+            ((new, old),) = moved.items()
+            self.beams.move(old, new)
+        elif moved:
+            self.beams.move(np.array([*moved.values()]), np.array([*moved]))
 
     def hypotheses(self, index: int) -> tuple[Hypothesis, ...]:
         """Return a sentence's finished hypotheses, best first, at most as many as were asked for."""

@@ -77,12 +77,13 @@ class _Group:
     state: DecoderState
     sentences: list[_RunningSentence] = field(default_factory=list)
 
-    def remove(self, index: int, *, is_finite: bool = True) -> None:
-        """Free a sentence's rows; the last sentence moves into the hole."""
-        self.search.remove(index)
-        self.state.remove(index, is_finite=is_finite)
-        self.sentences[index] = self.sentences[-1]
-        self.sentences.pop()
+    def remove(self, indices: Sequence[int], non_finite: Sequence[int] = ()) -> None:
+        """Free sentences' rows, the highest number first; each time, the last sentence moves into the hole."""
+        self.search.remove(*indices)
+        for index in indices:
+            self.state.remove(index, is_finite=index not in non_finite)
+            self.sentences[index] = self.sentences[-1]
+            self.sentences.pop()
 
 
 class EngineLoop:
@@ -164,10 +165,9 @@ class EngineLoop:
             if group is None:  # waited, or its group was given up for another job of this step
                 continue
             try:
-                for index in range(len(group.sentences) - 1, -1, -1):
-                    if group.sentences[index].job.id == drop.job.id:
-                        self._stats.wasted_steps += group.search.num_steps(index)
-                        group.remove(index)
+                searches = [n for n, each in enumerate(group.sentences) if each.job.id == drop.job.id]
+                self._stats.wasted_steps += sum(map(group.search.num_steps, searches))
+                group.remove(searches[::-1])
             except MemoryError:
                 outcomes += self._give_up(key)
         return outcomes
@@ -307,18 +307,18 @@ class EngineLoop:
         step = search.advance(candidates)
         state.advance(step.parents)
         now = self._clock()
-        # The highest number first: a sentence that moves into a hole then never has an outcome of its own to come.
-        for index in sorted((*step.finished, *step.non_finite), reverse=True):
-            is_finite, sentence = index not in step.non_finite, group.sentences[index]
+        ended = sorted((*step.finished, *step.non_finite), reverse=True)
+        for index in ended:
+            sentence = group.sentences[index]
             sentence.num_searches -= 1
             sentence.num_steps = max(sentence.num_steps, search.num_steps(index))
-            if is_finite:
+            if index not in step.non_finite:
                 sentence.hypotheses += search.hypotheses(index)
-            group.remove(index, is_finite=is_finite)
             if not sentence.num_searches:
                 self._end(sentence.job.id)
                 self._stats.non_finite_jobs += not sentence.hypotheses
                 outcomes.append(_outcome(sentence, now - sentence.decode_started_at))
+        group.remove(ended, step.non_finite)
         self._stats.step_beam_s.append(self._clock() - began - decode_s)
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job] = ()) -> list[Outcome]:

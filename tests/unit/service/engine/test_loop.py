@@ -393,7 +393,7 @@ class Crowded(FakeRunner):
 
 
 @pytest.mark.promise("A15")
-def test_sentence_that_ended_before_memory_did_has_its_result_and_the_others_of_its_step_fail():
+def test_sentences_that_end_have_their_results_where_memory_ends_as_they_leave_and_the_others_fail():
     lengths = [3, 10, 3, 3]
     loop = engine(Crowded(never_ending, fails_at=1), max_rows=8)
     for number, length in enumerate(lengths):
@@ -401,12 +401,11 @@ def test_sentence_that_ended_before_memory_did_has_its_result_and_the_others_of_
 
     outcomes = [*loop.step(), *loop.step(), *loop.step()]
 
-    # The last one leaves first.
     assert [(outcome.job_id, kind_of(outcome)) for outcome in outcomes] == [
         (3, None),
-        (0, FailureKind.OUT_OF_MEMORY),
+        (2, None),
+        (0, None),
         (1, FailureKind.OUT_OF_MEMORY),
-        (2, FailureKind.OUT_OF_MEMORY),
     ]
     assert_nothing_is_left(loop)
     assert loop.take_stats().max_rows == 4
