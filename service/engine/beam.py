@@ -16,7 +16,7 @@ Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at r
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -59,21 +59,30 @@ class Beams:
     parents: Ints  # [R, T, K]: whose place in the column before each one extends
     num_steps: Ints  # [R]: the newest tokens stand in this column
     max_steps: Ints  # [R]
+    still_wanted: Ints  # [R]: hypotheses that have to end before the sentence does
+    waits_for_best: Ints  # [R]: whether the best one has to be among them
+    penalties: Floats  # [R]: the length penalty
     addresses: Any = None  # what `Candidates.extend` keeps of these arrays; None: they are new
 
     @classmethod
     def of(cls, beam_size: int) -> Self:
         """Return arrays with room for some sentences."""
         places, history = (_INITIAL_SENTENCES, beam_size), (_INITIAL_SENTENCES, _INITIAL_COLUMNS, beam_size)
-        numbers = (np.zeros(_INITIAL_SENTENCES, np.int64) for _ in range(2))
+        numbers = (np.zeros(_INITIAL_SENTENCES, np.int64) for _ in range(4))
         histories = (np.zeros(history, np.int64) for _ in range(2))
-        return cls(np.zeros(places, np.float32), np.zeros(places, np.int64), *histories, *numbers)
+        penalties = np.zeros(_INITIAL_SENTENCES, np.float32)
+        return cls(np.zeros(places, np.float32), np.zeros(places, np.int64), *histories, *numbers, penalties)
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All arrays, in their order."""
+        return tuple(getattr(self, each.name) for each in fields(self)[:-1])
 
     def make_room(self, num_sentences: int, num_columns: int) -> None:
         """Have room for so many; what grows is doubled, so that the copies cost little per sentence."""
         if num_sentences > len(self.scores):
-            for name in ("scores", "newest", "tokens", "parents", "num_steps", "max_steps"):
-                setattr(self, name, _doubled(getattr(self, name)))
+            for each in fields(self)[:-1]:
+                setattr(self, each.name, _doubled(getattr(self, each.name)))
             self.addresses = None
         columns = self.tokens.shape[1]
         if num_columns > columns:
@@ -86,8 +95,9 @@ class Beams:
         past = slice(int(self.num_steps[indices].max()) + 1)
         for history in (self.tokens, self.parents):
             history[targets, past] = history[indices, past]
-        for array in (self.scores, self.newest, self.num_steps, self.max_steps):
-            array[targets] = array[indices]
+        for array in self.arrays:
+            if array.ndim < 3:
+                array[targets] = array[indices]
 
 
 class Extended(NamedTuple):
@@ -97,6 +107,8 @@ class Extended(NamedTuple):
     parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
     may_end: list[int]  # sentences of which a hypothesis ends, at their last step, or to be looked at for repetition
     non_finite: list[int]  # sentences for which the model produced NaN or infinity
+    finished: list[int]  # sentences that have ended, which are not in `may_end`
+    endings: list[tuple[int, "Ending"]]  # the hypotheses of sentences not in `may_end` that end
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +120,15 @@ class Candidates:
     parents: Ints  # [B, C]: the hypothesis that is extended, 0 <= parent < K
     check: Floats  # [B]: NaN or plus infinity where the log-probabilities are
 
-    def extend(self, beams: Beams, end: int) -> Extended:
-        """Extend every sentence's hypotheses by its K best candidates; `end` is the token that ends one.
+    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> Extended:
+        """Extend every sentence's hypotheses by its K best candidates.
 
-        The slow, obvious form of what the engine in C++ does for its own candidates.
+        The slow, obvious form of what the library in C++ does for its own candidates.
+
+        Args:
+            beams: what is extended.
+            end: the token that ends a hypothesis.
+            ends_usually: whether sentences end as CTranslate2's do, so that they may be ended here.
         """
         non_finite = find_non_finite(self)
         live, beam = slice(len(self.scores)), slice(beams.scores.shape[1])
@@ -124,7 +141,7 @@ class Candidates:
         beams.tokens[places], beams.parents[places] = tokens, parents
         is_due = (num_steps % LOOP_STRIDE == 0) & (num_steps >= LOOP_TOKENS)
         may_end = ((tokens == end).any(axis=1) | (num_steps == beams.max_steps[live]) | is_due) & ~non_finite
-        return Extended(sums, parents, may_end.nonzero()[0].tolist(), non_finite.nonzero()[0].tolist())
+        return Extended(sums, parents, may_end.nonzero()[0].tolist(), non_finite.nonzero()[0].tolist(), [], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +153,7 @@ class StepOutcome:
     non_finite: Sequence[int] = ()  # sentences for which the model produced NaN or infinity
 
 
-class _Ending(NamedTuple):
+class Ending(NamedTuple):
     """A finished hypothesis: its last token, and where the walk back begins."""
 
     score: float  # normalised
@@ -153,10 +170,9 @@ class _Sentence:
     processor: LogitsProcessor | None
     num_wanted: int  # finished hypotheses
     num_live: int  # hypotheses of a beam that shrinks: those in the first places
-    top_ended: bool = False
     is_looping: bool = False
     worst_kept: float = -math.inf  # score of the last hypothesis that is kept, once there are enough
-    endings: list[_Ending] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
 
 
 class BeamSearch:
@@ -209,6 +225,9 @@ class BeamSearch:
         beams.newest[index] = self._profile.start
         beams.num_steps[index] = 0
         beams.max_steps[index] = params.max_target_tokens
+        beams.still_wanted[index] = self._sentences[index].num_wanted
+        beams.waits_for_best[index] = stops_at_top(params)
+        beams.penalties[index] = params.length_penalty
         return index
 
     def remove(self, *indices: int) -> None:
@@ -253,9 +272,13 @@ class BeamSearch:
             candidates = self._process(candidates)
         beams = self.beams
         forced = self._forced_ends() if self._profile.forced_end else {}
-        extended = candidates.extend(beams, self._profile.end)
-        parents, non_finite = extended.parents, extended.non_finite
-        finished = self._end(extended, candidates, forced) if extended.may_end else []
+        ends_usually = self._rule is StopRule.CTRANSLATE2 and not self._profile.forced_end
+        extended = candidates.extend(beams, self._profile.end, ends_usually=ends_usually)
+        for index, ending in extended.endings:
+            self._sentences[index].endings.append(ending)
+        parents, non_finite, finished = extended.parents, extended.non_finite, extended.finished
+        if extended.may_end:
+            finished += self._end(extended, candidates, forced)
         if self._rule is StopRule.MARIAN:
             for index, sentence in enumerate(self._sentences):
                 beams.scores[index, sentence.num_live :] = -np.inf
@@ -287,7 +310,7 @@ class BeamSearch:
         finished, going_on, survivors = [], list[tuple[int, int]](), list[list[int]]()
         for index, length, limit, *ranked in zip(which, num_steps, most, *columns, strict=True):
             ranks = self._finish(index, length, *forced.get(index, ranked), is_last_step=length == limit)
-            if length == limit or self._has_enough(self._sentences[index]):
+            if length == limit or self._has_enough(index):
                 finished.append(index)
             else:
                 going_on.append((index, length))
@@ -319,8 +342,10 @@ class BeamSearch:
             if scores[place] == -math.inf:  # of a hypothesis that was never born
                 continue
             score = normalize(scores[place], length, record.params)
-            record.endings.append(_Ending(score, length, parents[place], token))
-            record.top_ended |= place == 0
+            record.endings.append(Ending(score, length, parents[place], token))
+            self.beams.still_wanted[index] -= 1
+            if place == 0:
+                self.beams.waits_for_best[index] = 0
             survivors[place] = next(substitutes, place)
         if self._rule is StopRule.CTRANSLATE2:
             return survivors
@@ -349,7 +374,7 @@ class BeamSearch:
         for place in live:
             score = normalize(scores[place], num_steps, record.params)
             parent, token = int(parents[num_steps, place]), int(tokens[num_steps, place])
-            record.endings.append(_Ending(score, num_steps, parent, token))
+            record.endings.append(Ending(score, num_steps, parent, token))
         record.is_looping = True
         return True
 
@@ -366,13 +391,11 @@ class BeamSearch:
             found[index] = scores[parents].tolist(), [self._profile.end] * self.beam_size, parents.tolist()
         return found
 
-    def _has_enough(self, sentence: _Sentence) -> bool:
+    def _has_enough(self, index: int) -> bool:
         """Return whether the hypotheses that have ended are enough, whatever the others would become."""
         if self._rule is StopRule.CTRANSLATE2:
-            if len(sentence.endings) < sentence.num_wanted:
-                return False
-            return sentence.top_ended or not stops_at_top(sentence.params)
-        return self._rule is StopRule.MARIAN and not sentence.num_live  # `_overtaken` decides for the third
+            return bool(self.beams.still_wanted[index] <= 0 and not self.beams.waits_for_best[index])
+        return self._rule is StopRule.MARIAN and not self._sentences[index].num_live  # `_overtaken` decides otherwise
 
     def _overtaken(self, going_on: set[int]) -> list[int]:
         """Return those of some sentences whose best running hypothesis is no better than the worst kept one."""
@@ -385,7 +408,7 @@ class BeamSearch:
                 found.append(index)
         return found
 
-    def _build(self, index: int, ending: _Ending) -> Hypothesis:
+    def _build(self, index: int, ending: Ending) -> Hypothesis:
         past = slice(ending.length)
         tokens, parents = self.beams.tokens[index, past].tolist(), self.beams.parents[index, past].tolist()
         is_ended, place = ending.token == self._profile.end, ending.parent

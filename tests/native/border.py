@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from model.config import Architecture
-from service.engine.cpu.native.library import BeamsOf, Handle, Step, address, load
+from service.engine.cpu.native.library import BeamsOf, Endings, Handle, Step, address, load
 from service.engine.cpu.native.runner import NativeRunner, NativeSource, NativeState
 from tests.fakes.tiny_model import VOCABULARY, tiny_config, tiny_model, write_tiny_bundle
 
@@ -127,14 +127,19 @@ class _Caller:
             "newest": self.ids(rooms * beam_size, vocabulary, np.int64),
         }
         arrays |= {name: np.zeros(history, np.int64) for name in ("tokens", "parents")}
-        arrays |= {name: self.ids(rooms, columns + 2, np.int64) for name in ("num_steps", "max_steps")}
+        counts = ("num_steps", "max_steps", "still_wanted", "waits_for_best")
+        arrays |= {name: self.ids(rooms, columns + 2, np.int64) for name in counts}
+        arrays |= {"penalties": np.zeros(rooms, np.float32)}
         beams = BeamsOf(beam_size, rooms, columns, **{name: self.maybe(array) for name, array in arrays.items()})
         parents, marks, count = np.zeros(rooms * beam_size, np.int64), np.zeros(rooms, np.uint8), ctypes.c_int32()
         at, there = ctypes.addressof(step), ctypes.addressof(beams)
         end, most = self.number(0, vocabulary), int(self.rng.integers(-1, 5))
         out = self.maybe(parents), self.maybe(marks)
         if self.rng.random() < 0.5:
-            self.library.dg_extend(at, self.number(0, rooms), there, end, *out)
+            ended = np.zeros((3, rooms * beam_size), np.int64), np.zeros(rooms * beam_size, np.float32)
+            endings = Endings(0, *map(self.maybe, ended[0]), self.maybe(ended[1]))
+            where = ctypes.addressof(endings) if self.rng.random() < 0.7 else None
+            self.library.dg_extend(at, self.number(0, rooms), there, end, *out, where)
         else:
             self.library.dg_run_ahead(state.value, state._num_sentences, at, there, end, most, *out, count)
 

@@ -16,7 +16,7 @@ from model.config import USUAL_PROFILE, Architecture
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine import loop
-from service.engine.beam import Beams, Candidates
+from service.engine.beam import Beams, BeamSearch, Candidates
 from service.engine.cpu.native import library, pack
 from service.engine.cpu.native.choice import library_problem, native_problem
 from service.engine.cpu.native.library import LibraryError, instruction_set, most_weight_sum
@@ -100,13 +100,48 @@ def test_the_library_extends_hypotheses_as_numpy_does_to_the_bit(beam_size):
         found = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
         plain = Candidates(arrays.best.copy(), arrays.best_tokens, arrays.parents, arrays.check)
 
-        wanted, given = plain.extend(same, USUAL_PROFILE.end), found.extend(beams, USUAL_PROFILE.end)
+        wanted = plain.extend(same, USUAL_PROFILE.end, ends_usually=False)
+        given = found.extend(beams, USUAL_PROFILE.end, ends_usually=False)
 
         assert (given.may_end, given.non_finite) == (wanted.may_end, wanted.non_finite)
         assert given.parents.tolist() == wanted.parents.tolist()
         assert given.sums.tobytes() == wanted.sums.tobytes()
         for name in BEAM_ARRAYS:
             assert getattr(beams, name).tobytes() == getattr(same, name).tobytes()
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_the_library_ends_hypotheses_and_sentences_as_python_does_to_the_bit(beam_size):
+    rng, most = np.random.default_rng(beam_size), 2 * beam_size
+    searches = BeamSearch(beam_size), BeamSearch(beam_size)
+    ended = 0
+    for _ in range(300):
+        while searches[0].num_sentences < 6:
+            params = SearchParams(
+                beam_size=beam_size,
+                num_hypotheses=int(rng.integers(1, beam_size + 1)),
+                length_penalty=float(rng.choice([0.0, 0.6, 1.0])),
+                patience=float(rng.choice([1.0, 2.0])),
+                max_target_tokens=int(rng.integers(1, 80)),
+                stop_repetition=bool(rng.random() < 0.5),
+            )
+            for search in searches:
+                search.add(params)
+        arrays = random_candidates(rng, (6, beam_size), most, USUAL_PROFILE.end)
+        plain = Candidates(*(array.copy() for array in (arrays.best, arrays.best_tokens, arrays.parents, arrays.check)))
+        native = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
+
+        wanted, given = searches[0].advance(plain), searches[1].advance(native)
+
+        assert (sorted(given.finished), given.non_finite) == (sorted(wanted.finished), wanted.non_finite)
+        for index in sorted({*wanted.finished, *wanted.non_finite}, reverse=True):
+            assert searches[1].hypotheses(index) == searches[0].hypotheses(index)
+            ended += len(searches[0].hypotheses(index))
+            for search in searches:
+                search.remove(index)
+        assert searches[1].tokens.tolist() == searches[0].tokens.tolist()
+        assert searches[1].scores.tobytes() == searches[0].scores.tobytes()
+    assert ended > 50
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -34,6 +34,7 @@ bool has_outputs(const Step& step) { return step.best && step.best_tokens && ste
 bool are_beams(const Beams& beams, const Step& step, int32_t num_sentences) {
   if (!beams.scores || !beams.newest || !beams.tokens || !beams.parents || !beams.num_steps || !beams.max_steps)
     return false;
+  if (!beams.still_wanted || !beams.waits_for_best || !beams.penalties) return false;
   if (beams.beam_size < 1 || beams.beam_size > step.num_candidates) return false;
   if (num_sentences < 1 || num_sentences > beams.num_rooms) return false;
   for (int32_t b = 0; b < num_sentences; b++) {
@@ -166,12 +167,15 @@ EXPORTED int32_t dg_step(SearchState* state, int32_t num_sentences, const Step* 
   return take_step(*state, *step);
 }
 
-// Extends the hypotheses of a beam search by the candidates of a step, which has run.  See `extend_beams`.
+// Extends the hypotheses of a beam search by the candidates of a step, which has run.  See `extend_beams`; `endings` may
+// be null.
 EXPORTED int32_t dg_extend(const Step* step, int32_t num_sentences, const Beams* beams, int64_t end, int64_t* parents,
-                           uint8_t* marks) {
+                           uint8_t* marks, Endings* endings) {
   if (!step || !has_outputs(*step) || !beams || !are_beams(*beams, *step, num_sentences) || !parents || !marks)
     return kWrongArgument;
-  extend_beams(*step, num_sentences, *beams, end, parents, marks);
+  if (endings && !(endings->sentences && endings->parents && endings->tokens && endings->scores)) return kWrongArgument;
+  if (endings) endings->count = 0;
+  extend_beams(*step, num_sentences, *beams, end, parents, marks, endings);
   return kOk;
 }
 

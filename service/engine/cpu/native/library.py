@@ -46,6 +46,21 @@ class BeamsOf(ctypes.Structure):
         ("parents", c_void_p),
         ("num_steps", c_void_p),
         ("max_steps", c_void_p),
+        ("still_wanted", c_void_p),
+        ("waits_for_best", c_void_p),
+        ("penalties", c_void_p),
+    )
+
+
+class Endings(ctypes.Structure):
+    """`Endings` of search_state.h."""
+
+    _fields_ = (
+        ("count", c_int32),
+        ("sentences", c_void_p),
+        ("parents", c_void_p),
+        ("tokens", c_void_p),
+        ("scores", c_void_p),
     )
 
 
@@ -56,7 +71,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dg_append": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p),
     "dg_remove": (c_void_p, c_int32),
     "dg_step": (c_void_p, c_int32, c_void_p),
-    "dg_extend": (c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_void_p),
+    "dg_extend": (c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_void_p, c_void_p),
     "dg_advance": (c_void_p, c_int32, c_void_p),
     "dg_run_ahead": (
         *(c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p),

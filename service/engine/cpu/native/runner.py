@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
-from service.engine.beam import Beams, Candidates, Extended
+from service.engine.beam import Beams, Candidates, Ending, Extended
 from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.library import (
     BeamsOf,
+    Endings,
     Handle,
     LibraryError,
     Step,
@@ -38,7 +39,7 @@ from service.engine.wire import Forced, HeadWeights, SchedulerConfig
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 _MAX_LAYOUTS = 128  # whose arrays a state keeps
-_MAY_END, _NON_FINITE = 1, 2  # `Mark` of search_state.h
+_MAY_END, _NON_FINITE, _HAS_ENDED = 1, 2, 3  # `Mark` of search_state.h
 
 
 class NativeSource(Handle):
@@ -75,6 +76,10 @@ class _Arrays:
         self.next_parents = np.zeros(rows, np.int64)  # what `extend` finds
         self.next_parents_address = address(self.next_parents)
         self.marks = (ctypes.c_uint8 * num_sentences)()
+        self.ended = np.zeros((3, num_sentences * beam_size), np.int64)  # sentences, parents and tokens of `Endings`
+        self.ended_scores = np.zeros(num_sentences * beam_size, np.float32)
+        self.endings = Endings(0, *map(address, self.ended), address(self.ended_scores))
+        self.endings_address = ctypes.addressof(self.endings)
 
     def edit(self, edits: Edits | None) -> None:
         """Have the next step change these logits."""
@@ -91,22 +96,32 @@ class NativeCandidates(Candidates):
 
     arrays: _Arrays
 
-    def extend(self, beams: Beams, end: int) -> Extended:
-        """Do as `Candidates.extend`, to the bit."""
+    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> Extended:
+        """Do as `Candidates.extend` and, with `ends_usually`, `BeamSearch._end`, to the bit."""
         arrays, at = self.arrays, _address_of(beams)
-        load().dg_extend(arrays.step_address, len(self.scores), at, end, arrays.next_parents_address, arrays.marks)
+        outputs = arrays.next_parents_address, arrays.marks, arrays.endings_address if ends_usually else None
+        load().dg_extend(arrays.step_address, len(self.scores), at, end, *outputs)
+        found: tuple[list[int], ...] = [], [], [], []  # by mark
         marks = bytes(arrays.marks)
-        may_end = [index for index, mark in enumerate(marks) if mark == _MAY_END] if any(marks) else []
-        non_finite = [index for index, mark in enumerate(marks) if mark == _NON_FINITE] if any(marks) else []
-        return Extended(self.scores, arrays.next_parents, may_end, non_finite)
+        if any(marks):
+            for index, mark in enumerate(marks):
+                found[mark].append(index)
+        endings = list[tuple[int, Ending]]()
+        if ends_usually and (count := arrays.endings.count):
+            sentences, parents, tokens = arrays.ended[:, :count].tolist()
+            for index, *ending in zip(sentences, arrays.ended_scores[:count].tolist(), parents, tokens, strict=True):
+                score, parent, token = ending
+                endings.append((index, Ending(score, int(beams.num_steps[index]), parent, token)))
+        return Extended(
+            self.scores, arrays.next_parents, found[_MAY_END], found[_NON_FINITE], found[_HAS_ENDED], endings
+        )
 
 
 def _address_of(beams: Beams) -> int:
     """Return where the library finds these arrays, which keep the record with their addresses."""
     if beams.addresses is None:
         rooms, columns, beam_size = beams.tokens.shape
-        names = ("scores", "newest", "tokens", "parents", "num_steps", "max_steps")
-        beams.addresses = BeamsOf(beam_size, rooms, columns, *(address(getattr(beams, name)) for name in names))
+        beams.addresses = BeamsOf(beam_size, rooms, columns, *map(address, beams.arrays))
     return ctypes.addressof(beams.addresses)
 
 

@@ -130,21 +130,53 @@ void merge(const SearchState& state, const Step& step, int b, int first_row, int
   for (int i = 0; i < count; i++) step.check[b] += rankings[i].log_sum;
 }
 
+bool may_loop(int64_t num_steps) { return num_steps >= kLoopTokens && num_steps % kLoopStride == 0; }
+
 Mark mark_of(const Step& step, int32_t b, const Beams& beams, int64_t end) {
   const size_t first = static_cast<size_t>(b) * step.num_candidates;
   if (!(step.check[b] < INFINITY && step.best[first] > -INFINITY)) return kNonFinite;  // what is no number included
   const int64_t num_steps = beams.num_steps[b] + 1;
-  if (num_steps == beams.max_steps[b] || (num_steps >= kLoopTokens && num_steps % kLoopStride == 0)) return kMayEnd;
+  if (num_steps == beams.max_steps[b] || may_loop(num_steps)) return kMayEnd;
   for (int32_t k = 0; k < beams.beam_size; k++) {
     if (step.best_tokens[first + k] == end) return kMayEnd;
   }
   return kGoesOn;
 }
 
+// Records the hypotheses of a sentence that end, and puts the best candidates behind the first K that do not end in
+// their places.  Says whether the sentence has ended.
+bool end_hypotheses(const Step& step, int32_t b, const Beams& beams, int64_t end, int64_t* parents, Endings& endings) {
+  const int32_t K = beams.beam_size, C = step.num_candidates;
+  const int64_t length = beams.num_steps[b];
+  const bool is_last = length == beams.max_steps[b];
+  const size_t first = static_cast<size_t>(b) * C;
+  const float factor = powf(static_cast<float>(length), beams.penalties[b]);
+  const size_t place = (static_cast<size_t>(b) * beams.num_columns + length) * K;
+  int32_t next = K;  // the rank of the best candidate that may take a place
+  for (int32_t k = 0; k < K; k++) {
+    const int64_t token = step.best_tokens[first + k];
+    if ((token != end && !is_last) || step.best[first + k] == -INFINITY) continue;
+    const int32_t i = endings.count++;
+    endings.sentences[i] = b;
+    endings.scores[i] = step.best[first + k] / factor;
+    endings.parents[i] = step.parents[first + k];
+    endings.tokens[i] = token;
+    beams.still_wanted[b]--;
+    if (k == 0) beams.waits_for_best[b] = 0;
+    while (next < C && step.best_tokens[first + next] == end) next++;
+    if (next == C) continue;
+    beams.scores[static_cast<size_t>(b) * K + k] = step.best[first + next];
+    beams.newest[static_cast<size_t>(b) * K + k] = beams.tokens[place + k] = step.best_tokens[first + next];
+    parents[static_cast<size_t>(b) * K + k] = beams.parents[place + k] = step.parents[first + next];
+    next++;
+  }
+  return is_last || (beams.still_wanted[b] <= 0 && !beams.waits_for_best[b]);
+}
+
 }  // namespace
 
 void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
-                  uint8_t* marks) {
+                  uint8_t* marks, Endings* endings) {
   const size_t K = beams.beam_size, C = step.num_candidates;
   for (int32_t b = 0; b < num_sentences; b++) {
     marks[b] = mark_of(step, b, beams, end);
@@ -159,6 +191,9 @@ void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, i
     memcpy(beams.tokens + place, tokens, K * sizeof(int64_t));
     memcpy(beams.parents + place, from, K * sizeof(int64_t));
     memcpy(parents + b * K, from, K * sizeof(int64_t));
+    if (endings && marks[b] == kMayEnd && !may_loop(beams.num_steps[b])) {
+      marks[b] = end_hypotheses(step, b, beams, end, parents, *endings) ? kHasEnded : kGoesOn;
+    }
   }
 }
 
@@ -184,7 +219,7 @@ Status run_ahead(SearchState& state, const Step& step, const Beams& beams, int64
     for (int32_t b = 0; b < state.num_sentences; b++) {
       if (beams.num_steps[b] + 2 >= beams.num_columns || mark_of(next, b, beams, end) != kGoesOn) return kOk;
     }
-    extend_beams(next, state.num_sentences, beams, end, parents, marks);
+    extend_beams(next, state.num_sentences, beams, end, parents, marks, nullptr);
     advance(state, parents);
   }
 }

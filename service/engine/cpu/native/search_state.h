@@ -50,16 +50,26 @@ struct Beams {
   int64_t* newest;                            // [R, K]
   int64_t *tokens, *parents;                  // [R, T, K]
   int64_t *num_steps, *max_steps;             // [R]
+  int64_t *still_wanted, *waits_for_best;     // [R]
+  const float* penalties;                     // [R]
+};
+
+// Hypotheses that end in a step, in the order of their sentences: room for B x K.
+struct Endings {
+  int32_t count;
+  int64_t *sentences, *parents, *tokens;
+  float* scores;  // normalised
 };
 
 constexpr int64_t kLoopTokens = 48, kLoopStride = 16;  // of beam.py: when a sentence is looked at for repetition
 
-enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2 };
+enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2, kHasEnded = 3 };
 
 // What `Candidates.extend` of beam.py does with the candidates of a step: extends the hypotheses of B sentences by the
 // best, and marks [B] those that have something to decide.  With one hypothesis, `Step::best` becomes its sums.
+// With `endings`, it decides for all but those that are to be looked at for repetition, as `BeamSearch._end` does.
 void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
-                  uint8_t* marks);
+                  uint8_t* marks, Endings* endings);
 
 // Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
 void advance(SearchState& state, const int64_t* parents);
