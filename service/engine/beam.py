@@ -67,11 +67,19 @@ class Beams:
     @classmethod
     def of(cls, beam_size: int) -> Self:
         """Return arrays with room for some sentences."""
-        places, history = (_INITIAL_SENTENCES, beam_size), (_INITIAL_SENTENCES, _INITIAL_COLUMNS, beam_size)
-        numbers = (np.zeros(_INITIAL_SENTENCES, np.int64) for _ in range(4))
-        histories = (np.zeros(history, np.int64) for _ in range(2))
-        penalties = np.zeros(_INITIAL_SENTENCES, np.float32)
-        return cls(np.zeros(places, np.float32), np.zeros(places, np.int64), *histories, *numbers, penalties)
+        places = _INITIAL_SENTENCES, beam_size
+        history = _INITIAL_SENTENCES, _INITIAL_COLUMNS, beam_size
+        return cls(
+            scores=np.zeros(places, np.float32),
+            newest=np.zeros(places, np.int64),
+            tokens=np.zeros(history, np.int64),
+            parents=np.zeros(history, np.int64),
+            num_steps=np.zeros(_INITIAL_SENTENCES, np.int64),
+            max_steps=np.zeros(_INITIAL_SENTENCES, np.int64),
+            still_wanted=np.zeros(_INITIAL_SENTENCES, np.int64),
+            waits_for_best=np.zeros(_INITIAL_SENTENCES, np.int64),
+            penalties=np.zeros(_INITIAL_SENTENCES, np.float32),
+        )
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:

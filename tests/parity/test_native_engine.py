@@ -18,9 +18,10 @@ from model.transformer import Transformer
 from service.engine import loop
 from service.engine.beam import Beams, BeamSearch, Candidates
 from service.engine.cpu.native import library, pack
+from service.engine.cpu.native.candidates import StepArrays
 from service.engine.cpu.native.choice import library_problem, native_problem
 from service.engine.cpu.native.library import LibraryError, instruction_set, most_weight_sum
-from service.engine.cpu.native.runner import NativeCandidates, NativeRunner, _Arrays, open_model
+from service.engine.cpu.native.runner import NativeRunner, open_model
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
 from service.engine.wire import (
@@ -75,9 +76,9 @@ def test_the_plain_kernels_serve_as_the_others_do(bundle, model, precision):
         assert mine.score == pytest.approx(other.score, abs=1e-4 if precision == "fp32" else 0.2)
 
 
-def random_candidates(rng: np.random.Generator, rows: tuple[int, int], num_candidates: int, end: int) -> _Arrays:
+def random_candidates(rng: np.random.Generator, rows: tuple[int, int], num_candidates: int, end: int) -> StepArrays:
     """Arrays of a step of some sentences, as the library might leave them."""
-    arrays = _Arrays(*rows, num_candidates)
+    arrays = StepArrays(*rows, num_candidates)
     arrays.best[:] = -np.sort(-rng.normal(-3.0, 2.0, arrays.best.shape))
     arrays.best[rng.random(arrays.best.shape) < 0.05] = -np.inf
     arrays.best_tokens[:] = rng.integers(0, 12, arrays.best.shape)
@@ -97,7 +98,7 @@ def test_the_library_extends_hypotheses_as_numpy_does_to_the_bit(beam_size):
     same = replace(beams, **{name: getattr(beams, name).copy() for name in BEAM_ARRAYS})
     for _ in range(99):
         arrays = random_candidates(rng, (num_sentences, beam_size), 2 * beam_size, USUAL_PROFILE.end)
-        found = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
+        found = arrays.candidates
         plain = Candidates(arrays.best.copy(), arrays.best_tokens, arrays.parents, arrays.check)
 
         wanted = plain.extend(same, USUAL_PROFILE.end, ends_usually=False)
@@ -128,10 +129,9 @@ def test_the_library_ends_hypotheses_and_sentences_as_python_does_to_the_bit(bea
             for search in searches:
                 search.add(params)
         arrays = random_candidates(rng, (6, beam_size), most, USUAL_PROFILE.end)
-        plain = Candidates(*(array.copy() for array in (arrays.best, arrays.best_tokens, arrays.parents, arrays.check)))
-        native = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
+        plain = Candidates(arrays.best.copy(), arrays.best_tokens, arrays.parents, arrays.check)
 
-        wanted, given = searches[0].advance(plain), searches[1].advance(native)
+        wanted, given = searches[0].advance(plain), searches[1].advance(arrays.candidates)
 
         assert (sorted(given.finished), given.non_finite) == (sorted(wanted.finished), wanted.non_finite)
         for index in sorted({*wanted.finished, *wanted.non_finite}, reverse=True):

@@ -8,7 +8,7 @@ encoder does for a few sentences is recorded, too (`encoder.py`).
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -18,6 +18,7 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
 from service.engine.beam import Candidates, num_candidates
+from service.engine.cpu.native.candidates import StepArrays, has_library
 from service.engine.cuda.device import fitting_budgets
 from service.engine.cuda.encoder import CudaEncoder
 from service.engine.cuda.kv_cache import (
@@ -85,6 +86,8 @@ class CudaRunner:
                 f"`python -m export {bundle.directory} OTHER --precision {GPU_PRECISION}` draws them again"
             )
         self._steps = Steps(self._decoder, device, self._pool.shape, self._num_logits, records=records)
+        # Hypotheses are extended in C++ where it is built.
+        self._arrays = lru_cache(maxsize=128)(StepArrays) if has_library() else None
         self._scorer: CudaScorer | None = None
         if "scorer" in sessions:
             sizes = self._num_logits, self._config.max_positions
@@ -180,7 +183,12 @@ class CudaRunner:
         names = "candidate_scores", "candidate_ids", "check"
         best, ids, check = (state.of_sentences(step.found[name]) for name in names)
         parents = ids // self._num_logits
-        return Candidates(best, ids - parents * self._num_logits, parents, check)  # np.divmod takes twice as long
+        found = ids - parents * self._num_logits  # np.divmod takes twice as long
+        if self._arrays is None:
+            return Candidates(best, found, parents, check)
+        arrays = self._arrays(len(best), state.beam_size, width)
+        arrays.best[:], arrays.best_tokens[:], arrays.parents[:], arrays.check[:] = best, found, parents, check
+        return arrays.candidates
 
     def _run(self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits, num_candidates: int) -> BoundStep:
         """Run one step and wait for what it finds."""

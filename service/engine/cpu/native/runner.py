@@ -9,7 +9,6 @@ import ctypes
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -18,14 +17,12 @@ import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
-from service.engine.beam import Beams, Candidates, Ending, Extended
+from service.engine.beam import Beams, Candidates
+from service.engine.cpu.native.candidates import StepArrays, address_of
 from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.library import (
-    BeamsOf,
-    Endings,
     Handle,
     LibraryError,
-    Step,
     address,
     load,
     most_weight_sum,
@@ -39,7 +36,6 @@ from service.engine.wire import Forced, HeadWeights, SchedulerConfig
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 _MAX_LAYOUTS = 128  # whose arrays a state keeps
-_MAY_END, _NON_FINITE, _HAS_ENDED = 1, 2, 3  # `Mark` of search_state.h
 
 
 class NativeSource(Handle):
@@ -61,70 +57,6 @@ class NativeEncoded(NamedTuple):
         return max(len(source.ids) for source in self.sources)
 
 
-class _Arrays:
-    """What crosses to and from the library in a step of so many sentences, at addresses that stay."""
-
-    def __init__(self, num_sentences: int, beam_size: int, num_candidates: int) -> None:
-        rows, ranks = (num_sentences, beam_size), (num_sentences, num_candidates)
-        self.tokens, self.scores = np.zeros(rows, np.int64), np.zeros(rows, np.float32)
-        self.best, self.check = np.zeros(ranks, np.float32), np.zeros(num_sentences, np.float32)
-        self.best_tokens, self.parents = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
-        self.step = Step(num_candidates=num_candidates)
-        for name in ("tokens", "scores", "best", "best_tokens", "parents", "check"):
-            setattr(self.step, name, address(getattr(self, name)))
-        self.step_address = ctypes.addressof(self.step)
-        self.next_parents = np.zeros(rows, np.int64)  # what `extend` finds
-        self.next_parents_address = address(self.next_parents)
-        self.marks = (ctypes.c_uint8 * num_sentences)()
-        self.ended = np.zeros((3, num_sentences * beam_size), np.int64)  # sentences, parents and tokens of `Endings`
-        self.ended_scores = np.zeros(num_sentences * beam_size, np.float32)
-        self.endings = Endings(0, *map(address, self.ended), address(self.ended_scores))
-        self.endings_address = ctypes.addressof(self.endings)
-
-    def edit(self, edits: Edits | None) -> None:
-        """Have the next step change these logits."""
-        self.step.num_edits = 0 if edits is None else len(edits.rows)
-        if edits is not None:
-            self._edits = [np.ascontiguousarray(array) for array in edits]  # kept: the library holds addresses
-            for name, array in zip(Edits._fields, self._edits, strict=True):
-                setattr(self.step, f"edit_{name}", address(array))
-
-
-@dataclass(frozen=True, slots=True)
-class NativeCandidates(Candidates):
-    """Candidates that lie where the library has put them."""
-
-    arrays: _Arrays
-
-    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> Extended:
-        """Do as `Candidates.extend` and, with `ends_usually`, `BeamSearch._end`, to the bit."""
-        arrays, at = self.arrays, _address_of(beams)
-        outputs = arrays.next_parents_address, arrays.marks, arrays.endings_address if ends_usually else None
-        load().dg_extend(arrays.step_address, len(self.scores), at, end, *outputs)
-        found: tuple[list[int], ...] = [], [], [], []  # by mark
-        marks = bytes(arrays.marks)
-        if any(marks):
-            for index, mark in enumerate(marks):
-                found[mark].append(index)
-        endings = list[tuple[int, Ending]]()
-        if ends_usually and (count := arrays.endings.count):
-            sentences, parents, tokens = arrays.ended[:, :count].tolist()
-            for index, *ending in zip(sentences, arrays.ended_scores[:count].tolist(), parents, tokens, strict=True):
-                score, parent, token = ending
-                endings.append((index, Ending(score, int(beams.num_steps[index]), parent, token)))
-        return Extended(
-            self.scores, arrays.next_parents, found[_MAY_END], found[_NON_FINITE], found[_HAS_ENDED], endings
-        )
-
-
-def _address_of(beams: Beams) -> int:
-    """Return where the library finds these arrays, which keep the record with their addresses."""
-    if beams.addresses is None:
-        rooms, columns, beam_size = beams.tokens.shape
-        beams.addresses = BeamsOf(beam_size, rooms, columns, *map(address, beams.arrays))
-    return ctypes.addressof(beams.addresses)
-
-
 class NativeState(Handle):
     """What the library remembers of the sentences of a group."""
 
@@ -134,7 +66,7 @@ class NativeState(Handle):
         self._library, self._model = load(), model  # which has to outlive this
         self._beam_size, self._shortlist = beam_size, shortlist
         self._num_sentences = 0
-        self._layouts: dict[tuple[int, int], _Arrays] = {}  # by B and C, least recently used first
+        self._layouts: dict[tuple[int, int], StepArrays] = {}  # by B and C, least recently used first
         handle = ctypes.c_void_p()
         self._library.dg_new_state(model.value, beam_size, ctypes.byref(handle))
         super().__init__("dg_close_state", handle)
@@ -162,10 +94,10 @@ class NativeState(Handle):
         parents = np.ascontiguousarray(parents, np.int64)
         self._library.dg_advance(self.value, len(parents), address(parents))
 
-    def arrays(self, num_candidates: int) -> _Arrays:
+    def arrays(self, num_candidates: int) -> StepArrays:
         """Return the arrays of a step of all sentences."""
         layout = self._num_sentences, num_candidates
-        arrays = self._layouts.pop(layout, None) or _Arrays(self._num_sentences, self._beam_size, num_candidates)
+        arrays = self._layouts.pop(layout, None) or StepArrays(self._num_sentences, self._beam_size, num_candidates)
         self._layouts[layout] = arrays
         if len(self._layouts) > _MAX_LAYOUTS:
             del self._layouts[next(iter(self._layouts))]
@@ -231,17 +163,16 @@ class NativeRunner:
         arrays.tokens[:], arrays.scores[:] = tokens, scores
         arrays.edit(edits)
         self._library.dg_step(state.value, len(tokens), arrays.step_address)
-        return NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
+        return arrays.candidates
 
     def decode_ahead(
         self, beams: Beams, state: NativeState, end: int, most: int, *, num_candidates: int
     ) -> tuple[Candidates, int]:
         """Do as `AheadRunner.decode_ahead`."""
         arrays, num_extended = state.arrays(num_candidates), ctypes.c_int32()
-        where = arrays.step_address, _address_of(beams), end, most, arrays.next_parents_address, arrays.marks
+        where = arrays.step_address, address_of(beams), end, most, arrays.next_parents_address, arrays.marks
         self._library.dg_run_ahead(state.value, len(arrays.check), *where, num_extended)
-        found = NativeCandidates(arrays.best, arrays.best_tokens, arrays.parents, arrays.check, arrays)
-        return found, num_extended.value
+        return arrays.candidates, num_extended.value
 
     def score(
         self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]
