@@ -83,14 +83,14 @@ class Beams:
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All arrays, in their order."""
-        return tuple(getattr(self, each.name) for each in fields(self)[:-1])
+        """All arrays, in the order of `_BEAM_ARRAYS`."""
+        return tuple(getattr(self, name) for name in _BEAM_ARRAYS)
 
     def make_room(self, num_sentences: int, num_columns: int) -> None:
         """Have room for so many; what grows is doubled, so that the copies cost little per sentence."""
         if num_sentences > len(self.scores):
-            for each in fields(self)[:-1]:
-                setattr(self, each.name, _doubled(getattr(self, each.name)))
+            for name in _BEAM_ARRAYS:
+                setattr(self, name, _doubled(getattr(self, name)))
             self.addresses = None
         columns = self.tokens.shape[1]
         if num_columns > columns:
@@ -106,6 +106,9 @@ class Beams:
         for array in self.arrays:
             if array.ndim < 3:
                 array[targets] = array[indices]
+
+
+_BEAM_ARRAYS = tuple(each.name for each in fields(Beams) if each.name != "addresses")
 
 
 class Extended(NamedTuple):
