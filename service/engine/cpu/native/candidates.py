@@ -38,7 +38,8 @@ class StepArrays:
         self.step_address = ctypes.addressof(self.step)
         self.next_parents = np.zeros(rows, np.int64)  # what `extend` finds
         self.next_parents_address = address(self.next_parents)
-        self.marks = (ctypes.c_uint8 * num_sentences)()
+        self.marks = np.zeros(num_sentences, np.uint8)
+        self.marks_address = address(self.marks)
         self.ended = np.zeros((3, num_sentences * beam_size), np.int64)  # sentences, parents and tokens of `Endings`
         self.ended_scores = np.zeros(num_sentences * beam_size, np.float32)
         self.endings = Endings(0, *map(address, self.ended), address(self.ended_scores))
@@ -67,13 +68,11 @@ class NativeCandidates(Candidates):
     def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> Extended:
         """Do as `Candidates.extend` and, with `ends_usually`, `BeamSearch._end`, to the bit."""
         arrays, at = self.arrays, address_of(beams)
-        outputs = arrays.next_parents_address, arrays.marks, arrays.endings_address if ends_usually else None
+        outputs = arrays.next_parents_address, arrays.marks_address, arrays.endings_address if ends_usually else None
         load().dg_extend(arrays.step_address, len(self.scores), at, end, *outputs)
         found: tuple[list[int], ...] = [], [], [], []  # by mark
-        marks = bytes(arrays.marks)
-        if any(marks):
-            for index, mark in enumerate(marks):
-                found[mark].append(index)
+        for index in arrays.marks.nonzero()[0].tolist():
+            found[arrays.marks[index]].append(index)
         endings = list[tuple[int, Ending]]()
         if ends_usually and (count := arrays.endings.count):
             sentences, parents, tokens = arrays.ended[:, :count].tolist()

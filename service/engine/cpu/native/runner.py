@@ -170,7 +170,7 @@ class NativeRunner:
     ) -> tuple[Candidates, int]:
         """Do as `AheadRunner.decode_ahead`."""
         arrays, num_extended = state.arrays(num_candidates), ctypes.c_int32()
-        where = arrays.step_address, address_of(beams), end, most, arrays.next_parents_address, arrays.marks
+        where = arrays.step_address, address_of(beams), end, most, arrays.next_parents_address, arrays.marks_address
         self._library.dg_run_ahead(state.value, len(arrays.check), *where, num_extended)
         return arrays.candidates, num_extended.value
 
