@@ -112,7 +112,7 @@ _BEAM_ARRAYS = tuple(each.name for each in fields(Beams) if each.name != "addres
 
 
 class Extended(NamedTuple):
-    """What a step has made of the hypotheses of B sentences, as if none of them ended."""
+    """What a step has made of the hypotheses of B sentences, as if none of those in `may_end` ended."""
 
     sums: Floats  # [B, C]: of each candidate
     parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
