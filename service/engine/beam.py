@@ -6,8 +6,6 @@ end-of-sentence among the first K finishes a hypothesis and the others refill th
 sum / length ** penalty, is applied when a hypothesis finishes and never steers the search, but with the stop rule `hf`.
 A model's `StopRule` says when a sentence ends (`model/search.py` has their sources).
 
-Chosen tokens are written once and never moved: a hypothesis is a walk back along the parents.
-
 Options that change logits or candidates are the matter of `logits.py`; sentences without them never meet it.
 
 Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at random), T decoder inputs
@@ -16,29 +14,32 @@ Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at r
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from model.config import USUAL_PROFILE, DecodingProfile, StopRule
+from service.engine.beams import (
+    LOOP_STRIDE,
+    LOOP_TOKENS,
+    Beams,
+    Candidates,
+    Ending,
+    Extended,
+    Floats,
+    Ints,
+    find_non_finite,
+)
 from service.engine.logits import Edits, LogitsProcessor, edits_of, needs_processor
 from service.engine.wire import FinishReason, Hypothesis, SearchParams
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
-Scalar = TypeVar("Scalar", bound=np.generic)
 _Ranked = tuple[list[float], list[int], list[int]]  # scores, tokens and parents of a sentence's candidates, best first
 
-# A hypothesis whose last tokens, so many, have a period of at most eight only repeats itself.  Looked for every so many
-# steps, since it takes a walk back; translations without end are four times as long.
-LOOP_TOKENS, LOOP_STRIDE, LOOP_PERIOD = 48, 16, 8
+# A hypothesis whose last `LOOP_TOKENS` tokens have such a period or a shorter one only repeats itself.  It takes a walk
+# back to see, hence `LOOP_STRIDE`; translations without end are four times as long.
+LOOP_PERIOD = 8
 _SOURCE_LOOP_TOKENS = 24  # a source with such a run may have a translation with a longer one
-_INITIAL_SENTENCES = 8
-_INITIAL_COLUMNS = 64
 
 
 def num_candidates(beam_size: int, sampling_top_k: int = 0) -> int:
@@ -49,112 +50,6 @@ def num_candidates(beam_size: int, sampling_top_k: int = 0) -> int:
     return max(2 * beam_size, 1 << (sampling_top_k - 1).bit_length() if sampling_top_k else 0)
 
 
-@dataclass(slots=True)
-class Beams:
-    """The live hypotheses of sentences, with room for more of both (R sentences, T columns)."""
-
-    scores: Floats  # [R, K]: sums; -inf for a hypothesis not yet born
-    newest: Ints  # [R, K]: the newest token of each hypothesis
-    tokens: Ints  # [R, T, K]: decoder inputs as they were chosen
-    parents: Ints  # [R, T, K]: whose place in the column before each one extends
-    num_steps: Ints  # [R]: the newest tokens stand in this column
-    max_steps: Ints  # [R]
-    still_wanted: Ints  # [R]: hypotheses that have to end before the sentence does
-    waits_for_best: Ints  # [R]: whether the best one has to be among them
-    penalties: Floats  # [R]: the length penalty
-    addresses: Any = None  # what `Candidates.extend` keeps of these arrays; None: they are new
-
-    @classmethod
-    def of(cls, beam_size: int) -> Self:
-        """Return arrays with room for some sentences."""
-        places = _INITIAL_SENTENCES, beam_size
-        history = _INITIAL_SENTENCES, _INITIAL_COLUMNS, beam_size
-        return cls(
-            scores=np.zeros(places, np.float32),
-            newest=np.zeros(places, np.int64),
-            tokens=np.zeros(history, np.int64),
-            parents=np.zeros(history, np.int64),
-            num_steps=np.zeros(_INITIAL_SENTENCES, np.int64),
-            max_steps=np.zeros(_INITIAL_SENTENCES, np.int64),
-            still_wanted=np.zeros(_INITIAL_SENTENCES, np.int64),
-            waits_for_best=np.zeros(_INITIAL_SENTENCES, np.int64),
-            penalties=np.zeros(_INITIAL_SENTENCES, np.float32),
-        )
-
-    @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All arrays, in the order of `_BEAM_ARRAYS`."""
-        return tuple(getattr(self, name) for name in _BEAM_ARRAYS)
-
-    def make_room(self, num_sentences: int, num_columns: int) -> None:
-        """Have room for so many; what grows is doubled, so that the copies cost little per sentence."""
-        if num_sentences > len(self.scores):
-            for name in _BEAM_ARRAYS:
-                setattr(self, name, _doubled(getattr(self, name)))
-            self.addresses = None
-        columns = self.tokens.shape[1]
-        if num_columns > columns:
-            added = ((0, 0), (0, max(num_columns, 2 * columns) - columns), (0, 0))
-            self.tokens, self.parents = np.pad(self.tokens, added), np.pad(self.parents, added)
-            self.addresses = None
-
-    def move(self, indices: int | Ints, targets: int | Ints) -> None:
-        """Give sentences the numbers of others."""
-        past = slice(int(self.num_steps[indices].max()) + 1)
-        for history in (self.tokens, self.parents):
-            history[targets, past] = history[indices, past]
-        for array in self.arrays:
-            if array.ndim < 3:
-                array[targets] = array[indices]
-
-
-_BEAM_ARRAYS = tuple(each.name for each in fields(Beams) if each.name != "addresses")
-
-
-class Extended(NamedTuple):
-    """What a step has made of the hypotheses of B sentences, as if none of those in `may_end` ended."""
-
-    sums: Floats  # [B, C]: of each candidate
-    parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
-    may_end: list[int]  # sentences of which a hypothesis ends, at their last step, or to be looked at for repetition
-    non_finite: list[int]  # sentences for which the model produced NaN or infinity
-    finished: list[int]  # sentences that have ended, which are not in `may_end`
-    endings: list[tuple[int, "Ending"]]  # the hypotheses of sentences not in `may_end` that end
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The best extensions of every live sentence, best first."""
-
-    scores: Floats  # [B, C]: `BeamSearch.scores` of the parent plus the token's log-probability, descending
-    tokens: Ints  # [B, C]
-    parents: Ints  # [B, C]: the hypothesis that is extended, 0 <= parent < K
-    check: Floats  # [B]: NaN or plus infinity where the log-probabilities are
-
-    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> Extended:
-        """Extend every sentence's hypotheses by its K best candidates.
-
-        The slow, obvious form of what the library in C++ does for its own candidates.
-
-        Args:
-            beams: what is extended.
-            end: the token that ends a hypothesis.
-            ends_usually: whether sentences end as CTranslate2's do, so that they may be ended here.
-        """
-        non_finite = find_non_finite(self)
-        live, beam = slice(len(self.scores)), slice(beams.scores.shape[1])
-        num_steps = beams.num_steps[live]
-        num_steps += 1
-        sums = self.scores if beams.scores.shape[1] > 1 else beams.scores[live] + self.scores
-        tokens, parents = self.tokens[:, beam], self.parents[:, beam].copy()
-        beams.scores[live], beams.newest[live] = sums[:, beam], tokens
-        places = np.arange(len(sums)), num_steps
-        beams.tokens[places], beams.parents[places] = tokens, parents
-        is_due = (num_steps % LOOP_STRIDE == 0) & (num_steps >= LOOP_TOKENS)
-        may_end = ((tokens == end).any(axis=1) | (num_steps == beams.max_steps[live]) | is_due) & ~non_finite
-        return Extended(sums, parents, may_end.nonzero()[0].tolist(), non_finite.nonzero()[0].tolist(), [], [])
-
-
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
     """What one step did.  The caller removes finished and non-finite sentences before the next step."""
@@ -162,15 +57,6 @@ class StepOutcome:
     parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
     finished: Sequence[int] = ()  # sentences whose stop rule holds
     non_finite: Sequence[int] = ()  # sentences for which the model produced NaN or infinity
-
-
-class Ending(NamedTuple):
-    """A finished hypothesis: its last token, and where the walk back begins."""
-
-    score: float  # normalised
-    length: int  # tokens, the last included
-    parent: int
-    token: int
 
 
 @dataclass(slots=True)
@@ -468,16 +354,6 @@ def stops_at_top(params: SearchParams) -> bool:
     return params.length_penalty == 0 and params.beam_size > 1
 
 
-def find_non_finite(candidates: Candidates) -> Booleans:
-    """Return [B], true for sentences for which the model produced NaN or +inf, or nothing that is possible.
-
-    Minus infinity behind the first place is no fault: it forbids a token.
-    """
-    is_number: Booleans = candidates.check < np.inf
-    is_possible: Booleans = candidates.scores[:, 0] > -np.inf  # also false of NaN
-    return ~(is_number & is_possible)
-
-
 def normalize(score: float, length: int, params: SearchParams) -> float:
     """Return sum / length ** length_penalty in float32; `length` counts the end-of-sentence."""
     return float(np.float32(score) / _length_factor(length, params.length_penalty))
@@ -486,7 +362,3 @@ def normalize(score: float, length: int, params: SearchParams) -> float:
 @lru_cache(maxsize=4_096)
 def _length_factor(length: int, penalty: float) -> np.float32:
     return np.float32(length) ** np.float32(penalty)
-
-
-def _doubled(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    return np.concatenate([array, array])

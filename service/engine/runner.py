@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.config import DecodingProfile, ModelConfig
-from service.engine.beam import Beams, Candidates
+from service.engine.beams import Beams, Candidates
 from service.engine.logits import Edits
 from service.engine.wire import Forced, HeadWeights, SchedulerConfig
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
-from service.engine.beam import Candidates
+from service.engine.beams import Candidates
 from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
 from service.engine.logits import Edits
 from service.engine.wire import EngineSpec, Forced

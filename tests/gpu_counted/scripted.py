@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from service.engine.beam import Candidates
+from service.engine.beams import Candidates
 from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.runner import CudaRunner
 from service.engine.logits import Edits

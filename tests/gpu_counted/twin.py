@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.beam import Candidates
+from service.engine.beams import Candidates
 from service.engine.logits import Edits
 from service.engine.runner import Floats, Ints
 from service.engine.wire import Forced, HeadWeights, SchedulerConfig

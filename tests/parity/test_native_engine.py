@@ -16,7 +16,8 @@ from model.config import USUAL_PROFILE, Architecture
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine import loop
-from service.engine.beam import Beams, BeamSearch, Candidates
+from service.engine.beam import BeamSearch
+from service.engine.beams import Beams, Candidates
 from service.engine.cpu.native import library, pack
 from service.engine.cpu.native.candidates import StepArrays
 from service.engine.cpu.native.choice import library_problem, native_problem

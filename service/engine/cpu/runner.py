@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
-from service.engine.beam import Candidates
+from service.engine.beams import Candidates
 from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
 from service.engine.faults import explained

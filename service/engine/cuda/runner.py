@@ -17,7 +17,8 @@ import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
-from service.engine.beam import Candidates, num_candidates
+from service.engine.beam import num_candidates
+from service.engine.beams import Candidates
 from service.engine.cpu.native.candidates import StepArrays, has_library
 from service.engine.cuda.device import fitting_budgets
 from service.engine.cuda.encoder import CudaEncoder

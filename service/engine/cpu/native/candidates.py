@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.engine.beam import Beams, Candidates, Ending, Extended
+from service.engine.beams import Beams, Candidates, Ending, Extended
 from service.engine.cpu.native.library import BeamsOf, Endings, LibraryError, Step, address, load
 from service.engine.logits import Edits
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
-from service.engine.beam import Beams, Candidates
+from service.engine.beams import Beams, Candidates
 from service.engine.cpu.native.candidates import StepArrays, address_of
 from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.library import (

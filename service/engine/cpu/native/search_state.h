@@ -43,7 +43,7 @@ struct Step {
 
 Status take_step(SearchState& state, const Step& step);
 
-// The arrays of `Beams` in beam.py, with room for more sentences (R) and columns (T) than there are.
+// The arrays of `Beams` in beams.py, with room for more sentences (R) and columns (T) than there are.
 struct Beams {
   int32_t beam_size, num_rooms, num_columns;  // K, R, T
   float* scores;                              // [R, K]
@@ -61,11 +61,11 @@ struct Endings {
   float* scores;  // normalised
 };
 
-constexpr int64_t kLoopTokens = 48, kLoopStride = 16;  // of beam.py: when a sentence is looked at for repetition
+constexpr int64_t kLoopTokens = 48, kLoopStride = 16;  // of beams.py: when a sentence is looked at for repetition
 
 enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2, kHasEnded = 3 };
 
-// What `Candidates.extend` of beam.py does with the candidates of a step: extends the hypotheses of B sentences by the
+// What `Candidates.extend` of beams.py does with the candidates of a step: extends the hypotheses of B sentences by the
 // best, and marks [B] those that have something to decide.  With one hypothesis, `Step::best` becomes its sums.
 // With `endings`, it decides for all but those that are to be looked at for repetition, as `BeamSearch._end` does.
 void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
