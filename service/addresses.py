@@ -87,7 +87,10 @@ def _bound(family: int, kind: int, protocol: int, where: Any, *, is_shared: bool
     """Return a socket that is bound there, or raise OSError."""
     bound = socket.socket(family, kind, protocol)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if is_shared else socket.SO_REUSEADDR, 1)
+        # Also beside SO_REUSEPORT: connections that the server before has closed would keep the port for a minute.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, where[0] != "::")
         bound.bind(where)

@@ -84,3 +84,20 @@ def test_port_that_is_reserved_can_be_shared():
     assert [one.getsockname()[1] for one in (*holders, *shared)] == [port, port]
     for one in (*holders, *shared):
         one.close()
+
+
+@pytest.mark.parametrize("was_shared", [False, True])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_port_can_be_had_at_once_after_a_server_that_shared_it_or_not(was_shared, is_shared):
+    (before,) = Address("127.0.0.1", 0).open("test", is_shared=was_shared)
+    with before:
+        before.listen()
+        port = before.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), timeout=120.0) as client:
+            before.accept()[0].close()  # the side that closes first keeps the connection in TIME_WAIT
+            assert client.recv(1) == b""
+
+    (after,) = Address("127.0.0.1", port).open("test", is_shared=is_shared)
+
+    with after:
+        after.listen()
