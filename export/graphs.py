@@ -160,16 +160,16 @@ class DecoderStepGraph(TransformerGraph):
             for name in cross_names(layer):
                 declare(name, self.dtype, self.head_shape("S"))
             for name in cache_names(self.config, layer):
-                declare(name, self.dtype, self.head_shape("T"))
+                declare(name, self.dtype, self.cache_shape())
         return step
+
+    def cache_shape(self) -> list[str | int]:
+        """Shape of the keys or values of all tokens so far."""
+        return self.head_shape("T")
 
     def declare_columns(self) -> str:
         """The input that says where this step's keys and values go."""
         return self.graph.input("columns", INT64, ["B"])
-
-    def write(self, cache: str, update: str, written: str) -> None:
-        """Put the keys or values of this step [B, H, K, d] into a cache [B, H, T, d], in place."""
-        self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)
 
     def layer(self, layer: int, states: str) -> str:
         """[B, K, D] -> [B, K, D]."""
@@ -189,7 +189,7 @@ class DecoderStepGraph(TransformerGraph):
         )  # [B, H, K, d]
         caches = [f"{cache}_out" for cache in cache_names(self.config, layer)]
         for cache, update, written in zip(cache_names(self.config, layer), new, caches, strict=True):
-            self.write(cache, update, written)
+            self.graph.node("TensorScatter", cache, update, self.step.columns, name=written, axis=2)  # in place
             self.graph.output(written, self.dtype, self.head_shape("T"))
         return self.attention(name, query, *caches, mask=self.self_mask)
 
@@ -225,7 +225,7 @@ class DecoderStepGraph(TransformerGraph):
         self.graph.nodes("ReduceSum", maxima, constant("but_first", np.array([1, 2])), names=["check"], keepdims=0)
         column = constant("column", np.array([0, -1, 1]))
         ranked = node("Reshape", node("Add", maxima, self.step.scores), column)  # [B, K * V / W, 1]
-        count = self.num_ranked(ranked)
+        count = node("Min", self.step.num_candidates, node("Shape", ranked, start=1, end=2))  # C, or all blocks
         _, blocks = self.graph.nodes("TopK", ranked, count, names=["best_maxima", "best_blocks"], axis=1)  # [B, C, 1]
         of_sentence = node("Reshape", log_probs, constant("blocks_of_sentence", np.array([0, -1, BLOCK_WIDTH])))
         tokens = node("GatherND", of_sentence, blocks, batch_dims=1)  # [B, C, W]
@@ -268,7 +268,3 @@ class DecoderStepGraph(TransformerGraph):
         """[3]: B, K and the vocabulary; not from `logits`, which could not be edited in place then."""
         beams = self.graph.node("Shape", self.step.tokens)  # B, K
         return self.graph.node("Concat", beams, self.graph.constant("vocabulary", np.array([-1])), axis=0)
-
-    def num_ranked(self, ranked: str) -> str:
-        """[1]: C, or all blocks of a sentence [B, N, 1] where they are fewer."""
-        return self.graph.node("Min", self.step.num_candidates, self.graph.node("Shape", ranked, start=1, end=2))

@@ -112,19 +112,22 @@ class FloatProducts:
 
         `weights` are layers on top of each other, each [its outputs, I].
         """
+        product = self.product(graph, inputs, name, weights)
+        return graph.node("Add", product, graph.constant(f"{name}.bias", self.as_stored(bias)))
+
+    def product(self, graph: GraphBuilder, inputs: str, name: str, weights: Sequence[Array]) -> str:
+        """The same without a bias."""
         self.products.setdefault(name, Product(graph, inputs, lambda: weights))
-        matrix = self._weight(
-            graph, name, (weights[0].shape[1], len(bias)), lambda: [np.concatenate(weights, dtype=np.float32).T]
-        )
-        product = graph.node("MatMul", inputs, matrix)
-        return graph.node("Add", product, graph.constant(f"{name}.bias", self._cast(bias)))
+        shape = weights[0].shape[1], sum(map(len, weights))
+        matrix = self._weight(graph, name, shape, lambda: [np.concatenate(weights, dtype=np.float32).T])
+        return graph.node("MatMul", inputs, matrix)
 
     def embed(self, graph: GraphBuilder, tokens: str, table: Table, scale: float) -> str:
         """Rows of the table times a number: [..] -> [.., D]."""
         rows = graph.node("Gather", self._rows(graph, table), tokens)
         if scale == 1.0:
             return rows
-        return graph.node("Mul", rows, graph.constant(f"{table.name}.sqrt_d_model", self._cast(np.float32(scale))))
+        return graph.node("Mul", rows, graph.constant(f"{table.name}.sqrt_d_model", self.as_stored(np.float32(scale))))
 
     def logits(self, graph: GraphBuilder, inputs: str, table: Table, bias: Array | None) -> str:
         """Inputs times table^T, which becomes a constant when the graph is loaded, plus bias: [.., D] -> [.., V]."""
@@ -132,7 +135,7 @@ class FloatProducts:
         product = graph.node("MatMul", inputs, graph.node("Transpose", self._rows(graph, table), perm=[1, 0]))
         if bias is None:
             return product
-        return graph.node("Add", product, graph.constant(LOGITS_BIAS, self._cast(bias)))
+        return graph.node("Add", product, graph.constant(LOGITS_BIAS, self.as_stored(bias)))
 
     def _rows(self, graph: GraphBuilder, table: Table) -> str:
         return self._weight(graph, table.name, table.shape, table.blocks)
@@ -145,7 +148,8 @@ class FloatProducts:
         weight = graph.constant(f"{name}.weight", tensor)
         return graph.node("Cast", weight, to=self.dtype) if self.stored else weight
 
-    def _cast(self, array: Array | np.generic) -> Array:
+    def as_stored(self, array: Array | np.generic) -> Array:
+        """The array in the graph's element type."""
         return np.asarray(array, helper.tensor_dtype_to_np_dtype(self.dtype))
 
 

@@ -68,7 +68,10 @@ class GraphRunner:
         self._encoder = open_session(encoder)
         self._decoder_step = open_session(decoder_step)
         self._config = config
-        self._input_types = {value.name: value.type for value in self._decoder_step.get_inputs()}
+        inputs = self._decoder_step.get_inputs()
+        self._input_types = {value.name: value.type for value in inputs}
+        caches = cache_names(config, 0)
+        self._cache_shape = next(value.shape for value in inputs if value.name == caches[0])
         is_half = self._input_types["self_mask"] == "tensor(float16)"
         self._dtype: type[np.floating[Any]] = np.float16 if is_half else np.float32
         self._masked = HALF_MASKED if is_half else MASKED
@@ -94,7 +97,7 @@ class GraphRunner:
             "scores": np.zeros((num_sentences, 1, 1), np.float32),
             "past_lengths": np.full((num_sentences, 1), past_length),
             "columns": np.full(num_sentences, past_length),
-            "new_columns": self._places(num_sentences, past_length),
+            "new_places": np.array([[n, 0, past_length, 0] for n in range(num_sentences)])[:, None, None, None],
             "column_steps": np.tile(np.arange(num_columns), (num_sentences, 1)),
             "self_mask": np.tile(mask, (num_sentences, 1, 1, 1)),
             "edit_places": np.zeros(0, np.int64),
@@ -108,16 +111,11 @@ class GraphRunner:
         memory |= {name.removesuffix("_out"): outputs.pop(name) for name in names}
         return outputs
 
-    def _places(self, num_sentences: int, column: int) -> Array:
-        """Return sentence, head and column of each new key and value, as graphs for a GPU take them: [B, H, 1, 3]."""
-        sentences, heads = np.indices((num_sentences, self._config.num_heads))
-        return np.stack([sentences, heads, np.full_like(heads, column)], axis=-1)[:, :, None]
-
     def empty_caches(self, num_sentences: int, num_columns: int) -> Values:
         """Return self-attention caches with room for `num_columns` tokens a sentence."""
-        shape = (num_sentences, self._config.num_heads, num_columns, self._config.d_head)
         layers = range(self._config.num_decoder_layers)
         names = [name for layer in layers for name in cache_names(self._config, layer)]
+        shape = num_sentences, self._config.num_heads, num_columns, *self._cache_shape[3:]
         return {name: np.zeros(shape, self._dtype) for name in names}
 
     def forced_log_probs(self, source: Array, source_lengths: Array, targets: Array) -> Iterator[Array]:

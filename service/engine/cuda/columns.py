@@ -1,7 +1,7 @@
 """Which columns of a cache hypotheses attend to, and which ones a step writes: a bit a column.
 
 Pure NumPy; knows slots (`kv_cache.py`), neither sentences nor devices.
-Axes: N slots, H heads, K hypotheses, C columns, W words of 64 columns.
+Axes: N slots, K hypotheses, C columns, W words of 64 columns.
 """
 
 from functools import cache
@@ -69,14 +69,14 @@ class Columns:
 
     @staticmethod
     def lay_out(places: Ints) -> None:
-        """Write the first numbers of places [N, H, K, 3] of new columns: slot and head."""
-        places[..., 0] = np.arange(len(places))[:, None, None]
-        places[..., 1] = np.arange(places.shape[1])[:, None]
+        """Write the places [N, K, 1, 1, 4] of new columns but for these: slot, 0, column, 0."""
+        places[:] = 0
+        places[..., 0] = np.arange(len(places))[:, None, None, None]
 
     def write(self, mask: npt.NDArray[np.floating[Any]], places: Ints) -> None:
-        """Write the next step's mask [N, 1, K, C], and its columns as the last numbers of their places."""
+        """Write the next step's mask [N, 1, K, C], and its columns among their places."""
         np.take(self._masks, self._seen.view(np.uint8)[:, None], out=mask.view(self._masks.dtype), mode="wrap")
-        places[..., 2] = self._new.repeat(places.shape[1], axis=0).reshape(places.shape[:3])
+        places[:, :, 0, 0, 2] = self._new
 
     def advance(self, slots: Ints, places: slice | Ints, parents: Ints) -> None:
         """Finish a step: hypotheses of these slots go on from `parents`; `places` are the same slots."""

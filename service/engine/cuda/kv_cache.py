@@ -255,19 +255,19 @@ class CudaState:
 
     def lay_out(self, arrays: Arrays) -> None:
         """Write what all steps over so many slots are told alike: the arrays are those of `step_inputs`."""
-        self._columns.lay_out(arrays["new_columns"])
+        self._columns.lay_out(arrays["new_places"])
 
     def write(self, arrays: Arrays) -> None:
         """Write what the next step must know of its slots, beside what `lay_out` has written."""
         arrays["past_lengths"][:, 0] = self._past_lengths[: self.num_slots]
         arrays["source_lengths"][:] = self._source_lengths[: self.num_slots]
-        self._columns.write(arrays["self_mask"], arrays["new_columns"])
+        self._columns.write(arrays["self_mask"], arrays["new_places"])
 
     def step_inputs(self, num_slots: int) -> dict[str, tuple[tuple[int, ...], npt.DTypeLike]]:
         """Return shapes and types of the arrays that `write` fills."""
-        B, H, K = num_slots, self._pool.shape.num_heads, self.beam_size
+        B, K = num_slots, self.beam_size
         return {
-            "new_columns": ((B, H, K, 3), np.int64),  # sentence, head and column
+            "new_places": ((B, K, 1, 1, 4), np.int64),  # sentence, 0, column, 0: the graph adds heads and pieces
             "past_lengths": ((B, 1), np.int64),
             "source_lengths": ((B,), np.int32),
             "self_mask": ((B, 1, K, self.own.num_columns), self._pool.masked.dtype),

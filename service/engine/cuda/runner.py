@@ -81,7 +81,7 @@ class CudaRunner:
         self._pool = CachePool(CacheShape.of(self._config), device, masked)
         self._encoder = self._encoder_of(sessions["encoder"])
         self._decoder = StepGraph.of(sessions["decoder_step"])
-        if "new_columns" not in {value.name for value in self._decoder.session.get_inputs()}:
+        if "new_places" not in {value.name for value in self._decoder.session.get_inputs()}:
             raise BundleError(
                 f"{bundle.directory} has {GPU_PRECISION} graphs of an older export; "
                 f"`python -m export {bundle.directory} OTHER --precision {GPU_PRECISION}` draws them again"

@@ -60,6 +60,8 @@ class Steps:
         self.num_recordings = 0
         self._graph, self._device, self._shape, self._num_logits = graph, device, shape, num_logits
         self._records = records
+        # Behind columns: one for heads that are whole, two where a kernel writes a piece of one at a time.
+        self._widths = {value.name: value.shape[3:] for value in graph.session.get_inputs()}
         self._sent, self._received = device.block(_BLOCK_BYTES), device.block(_BLOCK_BYTES)
         self._bound: dict[StepKey, BoundStep] = {}
         self._laid_out = 0, 0  # slots and beam size of the step that was sent last
@@ -107,8 +109,8 @@ class Steps:
         binding.bind_ortvalue_input("num_candidates", num_candidates)
         dtype = given.places["self_mask"][2]
         for kind, slots in (("cross", state.cross), ("self", state.own)):
-            shape = [B, self._shape.num_heads, slots.num_columns, self._shape.d_head]
             for name, address in zip(layer_names(kind, self._shape.num_layers), slots.addresses(), strict=True):
+                shape = [B, self._shape.num_heads, slots.num_columns, *self._widths[name]]
                 binding.bind_input(name, device, 0, dtype, shape, address)
                 if kind == "self":
                     binding.bind_output(f"{name}_out", device, 0, dtype, shape, address)

@@ -117,7 +117,7 @@ def written(state: CudaState) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def step(state: CudaState, random: np.random.Generator) -> npt.NDArray[np.generic]:
-    columns = written(state)["new_columns"][state.slots, 0, :, 2]
+    columns = written(state)["new_places"][state.slots, :, 0, 0, 2]
     state.advance(random.integers(0, BEAM, (state.num_sentences, BEAM)))
     return columns
 
@@ -164,10 +164,7 @@ def test_a_hypothesis_sees_its_own_past_alone_and_writes_the_first_free_column(b
                 columns.add(free[k])
                 assert set(np.flatnonzero(mask[k] == 0).tolist()) == columns
                 assert (mask[k] == masked).sum() == state.own.num_columns - len(columns)
-            heads = range(SHAPE.num_heads)
-            assert arrays["new_columns"][slot].tolist() == [
-                [[slot, head, free[k]] for k in range(beam_size)] for head in heads
-            ]
+            assert arrays["new_places"][slot, :, 0, 0].tolist() == [[slot, 0, free[k], 0] for k in range(beam_size)]
         parents = random.integers(0, beam_size, (len(pasts), beam_size))
         state.advance(parents)
         pasts = [[set(past[parent]) for parent in row] for past, row in zip(pasts, parents.tolist(), strict=True)]
@@ -214,7 +211,7 @@ def test_slots_without_a_sentence_are_told_as_ones_that_begin():
     empty = sorted(set(range(16)) - set(state.slots.tolist()))
     assert (arrays["past_lengths"][empty] == 0).all()
     assert (arrays["source_lengths"][empty] == 1).all()
-    assert (arrays["new_columns"][empty, :, :, 2] == np.arange(BEAM)).all()
+    assert (arrays["new_places"][empty, :, 0, 0, 2] == np.arange(BEAM)).all()
 
 
 def test_memory_that_a_large_load_took_counts_as_growth(monkeypatch):

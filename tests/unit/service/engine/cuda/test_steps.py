@@ -10,7 +10,7 @@ from service.engine.cpu.kv_cache import MASKED
 from service.engine.cuda.kv_cache import CachePool, CudaEncoded, CudaState
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.steps import Steps
-from service.engine.runner import CacheShape, StepGraph
+from service.engine.runner import CacheShape, StepGraph, layer_names
 
 SHAPE = CacheShape(num_layers=1, num_heads=3, d_head=4)
 
@@ -22,6 +22,10 @@ class NoGraph:
         def ignore(*_: object) -> None: ...
 
         return SimpleNamespace(bind_input=ignore, bind_output=ignore, bind_ortvalue_input=ignore)
+
+    def get_inputs(self) -> list[Any]:
+        names = [name for kind in ("cross", "self") for name in layer_names(kind, SHAPE.num_layers)]
+        return [SimpleNamespace(name=name, shape=["B", SHAPE.num_heads, "T", SHAPE.d_head]) for name in names]
 
 
 def state_of(pool: CachePool, num_sentences: int, beam_size: int) -> CudaState:
@@ -47,5 +51,7 @@ def test_steps_of_other_shapes_leave_nothing_of_theirs_in_what_a_step_is_told():
                 if name not in state.step_inputs(0):
                     array[:] = -1
 
-            slots, heads, hypotheses = np.indices(step.given["new_columns"].shape[:3])
-            assert np.array_equal(step.given["new_columns"], np.stack([slots, heads, hypotheses], axis=3))
+            places = step.given["new_places"][:, :, 0, 0]
+            slots, hypotheses = np.indices(places.shape[:2])
+            zeros = np.zeros_like(slots)
+            assert np.array_equal(places, np.stack([slots, zeros, hypotheses, zeros], axis=2))
