@@ -47,9 +47,8 @@ class FusedGraph(TransformerGraph):
         """As in `TransformerGraph`, with the sum before it, if there is one."""
         if states not in self.sums:
             return super().norm(name, states)
-        op, kinds = "SkipLayerNormalization", ("weight", "bias")
-        if self.config.rms_norm:
-            op, kinds = "SkipSimplifiedLayerNormalization", ("weight",)
+        op = f"Skip{'Simplified' if self.config.rms_norm else ''}LayerNormalization"
+        kinds = ("weight",) if self.config.rms_norm else ("weight", "bias")
         product, skipped, bias = self.sums.pop(states)
         inputs = [product, skipped, *(self.parameter(f"{name}.{kind}", self.state[f"{name}.{kind}"]) for kind in kinds)]
         names = [f"{name}.states"]

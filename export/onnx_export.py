@@ -140,7 +140,7 @@ def write_graphs(
 
 
 def write_cuda_graphs(
-    config: ModelConfig, state: State, products: Products, directory: Path, alignment: AlignmentHeads | None = None
+    config: ModelConfig, state: State, products: FloatProducts, directory: Path, alignment: AlignmentHeads | None = None
 ) -> GraphRunner:
     """Write the graphs for a GPU into a new directory, and open encoder and step, here on the CPU."""
     directory.mkdir()
