@@ -239,7 +239,8 @@ class PoolConfig(SupervisorConfig):
     """How many engine processes there are and how they are kept."""
 
     num_engines: int = 1
-    lookahead_jobs: int = 8  # at most sent to an engine beyond what it can run, so that freed rows are taken at once
+    # At most sent to an engine beyond what it can run; usually as much as it does in two steps, on a GPU dozens.
+    lookahead_jobs: int = 256
     batch_aging_s: float = 10.0  # batch work that has waited this long gets a quarter beside interactive work
 
     def __post_init__(self) -> None:
