@@ -25,6 +25,7 @@ from tests.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, sett
 from tests.gpu_counted.scripted import ScriptedRunner
 
 ACTIVATIONS = 256 << 20  # of a full batch: ONNX Runtime keeps them
+KERNELS = {"included": 62, "base": 154, "nllb": 293}  # of a step, as docs/gpu.md says
 
 
 def show(name: str, cost: Cost) -> None:
@@ -41,6 +42,7 @@ def test_a_settled_step_is_one_launch_one_upload_one_download_and_one_wait(bundl
     assert cost.is_clean()
     assert (cost.number("plan"), cost.new_bindings, cost.number("launch")) == (0, 0, 0)
     assert_one_launch_a_step(cost)
+    assert total(cost.counts, "graph launch").amount == KERNELS["included"] * cost.steps
 
 
 def assert_one_launch_a_step(cost: Cost) -> None:
@@ -97,6 +99,7 @@ def test_larger_models_launch_once_a_step_too(shape):
         assert cost.is_clean()
         assert cost.number("plan") == 0
         assert_one_launch_a_step(cost)
+    assert total(calm.counts, "graph launch").amount == KERNELS[shape] * calm.steps
 
 
 def test_a_step_that_was_not_recorded_is_counted(bundle):
