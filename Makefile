@@ -24,6 +24,7 @@ CLIENTS := .venv-clients
 BROWSER := .venv-browser
 GPU := .venv-gpu
 COUNTED := build/gpu-counted
+GPU_GRAPHS := $(addprefix export/,builder.py cuda.py fused.py graphs.py linear.py scorer.py transformer_graph.py)
 COUNTED_MODELS := build/gpu-models/en-de/manifest.json $(COUNTED)/models/base/manifest.json $(COUNTED)/models/nllb/manifest.json
 ON_COUNTED = LD_LIBRARY_PATH=$(CURDIR)/$(COUNTED)/lib COUNTED_GPU_FILE=$(CURDIR)/$(COUNTED)/counters \
 	GPU_BUNDLE=$(CURDIR)/build/gpu-models/en-de COUNTED_SHAPES=$(CURDIR)/$(COUNTED)/models $(GPU)/bin/python
@@ -195,7 +196,8 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 	@touch $@
 
 # An included model as a GPU runs it; in fp32 too, so that the image can be tried without one.
-build/gpu-models/%/manifest.json: model/pretrained/%/manifest.json | $(DEV)/.stamp
+build/gpu-models/%/manifest.json: model/pretrained/%/manifest.json $(GPU_GRAPHS) | $(DEV)/.stamp
+	rm -rf $(@D)
 	$(BIN)/python -m export model/pretrained/$* build/gpu-models/$* --precision fp32 --precision fp16
 
 # Linters of deployment files; nothing else needs them.
@@ -265,8 +267,8 @@ $(COUNTED)/lib/.stamp: $(GPU)/.stamp service/engine/cuda/copy.cu $(wildcard test
 	@touch $@
 
 # Shapes of models whose weights are zeros that take no room.
-$(COUNTED)/models/%/manifest.json: tests/gpu_counted/shapes.py | $(DEV)/.stamp
-	@mkdir -p $(COUNTED)/models
+$(COUNTED)/models/%/manifest.json: tests/gpu_counted/shapes.py $(GPU_GRAPHS) | $(DEV)/.stamp
+	@mkdir -p $(COUNTED)/models && rm -rf $(@D)
 	$(BIN)/python -m tests.gpu_counted.shapes $* $(@D)
 
 clean:  ## Remove builds and caches; the environments stay
