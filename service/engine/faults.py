@@ -46,16 +46,21 @@ _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 _LOST = re.compile(r"fallen off the bus|GPU is lost|NVML: Unknown error|Xid \(?|cudaErrorDevicesUnavailable")
 
 
+def explain(error: Exception) -> None:
+    """Raise DeviceOutOfMemory or DeviceLost where ONNX Runtime's error is one of them."""
+    message = str(error)
+    codes = {int(code) for code in _CUDA_CODE.findall(message)}
+    if codes & _LOST_CODES or _LOST.search(message):
+        raise DeviceLost(message) from error
+    if _OUT_OF_MEMORY.search(message):
+        raise DeviceOutOfMemory(message) from error
+
+
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what ONNX Runtime raises inside into DeviceOutOfMemory or DeviceLost, where it is one of them."""
+    """Do so with what is raised inside."""
     try:
         yield
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
-        message = str(error)
-        codes = {int(code) for code in _CUDA_CODE.findall(message)}
-        if codes & _LOST_CODES or _LOST.search(message):
-            raise DeviceLost(message) from error
-        if _OUT_OF_MEMORY.search(message):
-            raise DeviceOutOfMemory(message) from error
+        explain(error)
         raise

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from model.config import Architecture
-from service.engine.cpu.native.library import BeamsOf, Endings, Handle, Step, address, load
+from service.engine.cpu.native.candidates import StepArrays
+from service.engine.cpu.native.library import BeamsOf, Endings, Handle, SlotsOf, SlotStep, Step, address, load
 from service.engine.cpu.native.runner import NativeRunner, NativeSource, NativeState
 from tests.fakes.tiny_model import VOCABULARY, tiny_config, tiny_model, write_tiny_bundle
 
@@ -164,6 +165,37 @@ class _Caller:
         arrays = (self.maybe(array) for array in (inputs, following, log_probs, shown))
         self.library.dg_score(self.runner._model.value, self.sources[-1].value, count, *arrays)
 
+    def slots(self) -> None:
+        num_slots, beam_size, num_words = self.rng.integers(1, 6, 3).tolist()
+        words, mask_bytes = (num_slots, beam_size, num_words), int(self.rng.choice((16, 32)))
+        past = self.rng.integers(0, 2**64, words, np.uint64) & self.rng.integers(0, 2**64, words, np.uint64)
+        numbers, lengths = self.ids(num_slots, num_slots, np.int64), np.zeros(num_slots, np.int64)
+        held = past, past.copy(), numbers, lengths, lengths.astype(np.int32), np.zeros((256, mask_bytes), np.uint8)
+        mask_bytes = mask_bytes if self.rng.random() > 0.05 else int(self.rng.choice((-16, 0, 8)))
+        slots = SlotsOf(num_slots, beam_size, num_words, mask_bytes, *map(self.maybe, held))
+        over, num_candidates = int(self.rng.integers(1, num_slots + 1)), int(self.rng.integers(1, 12))
+        rows, ranks = (over, beam_size), (over, num_candidates)
+        arrays = [np.zeros((*rows, 4), np.int64), np.zeros(over, np.int64)]
+        arrays += [np.zeros(over, np.int32), np.zeros((*rows, 8 * num_words, 32), np.uint8)]
+        arrays += [np.zeros(rows, np.int64), np.zeros(rows, np.float32), np.zeros(ranks, np.float32)]
+        arrays += [self.ids(over * num_candidates, 10 * beam_size, np.int64), np.zeros(over, np.float32)]
+        step = SlotStep(over, num_words, num_candidates, *map(self.maybe, arrays))
+        if self.rng.random() < 0.1:
+            setattr(step, str(self.rng.choice(("num_slots", "num_words"))), int(self.rng.choice((-1, 0, 2**31 - 1))))
+        own = StepArrays(num_slots, beam_size, num_candidates)
+        count = self.number(0, over)
+        at, there, mine = ctypes.addressof(slots), ctypes.addressof(step), own.step_address
+        match int(self.rng.integers(0, 4)):
+            case 0:
+                self.library.dg_count_columns(at, self.number(0, num_slots), ctypes.c_int32(), ctypes.c_int32())
+            case 1:
+                self.library.dg_write_step(at, count, there, mine)
+            case 2:
+                self.library.dg_read_step(at, count, there, self.number(1, 10), mine)
+            case _:
+                parents = self.ids(num_slots * beam_size, beam_size, np.int64)
+                self.library.dg_advance_slots(at, self.number(0, num_slots), self.maybe(parents))
+
     def open(self) -> None:
         handle = ctypes.c_void_p()
         with tempfile.TemporaryFile() as file:
@@ -178,6 +210,7 @@ def call_at_random(runner: NativeRunner, number: int, seed: int) -> tuple[int, i
     caller = _Caller(runner, np.random.default_rng(seed))
     calls: list[Callable[[], None]] = [caller.encode, caller.append, caller.step, caller.step, caller.advance]
     calls += [caller.advance, caller.remove, caller.score, caller.open, caller.run_ahead]
+    calls += [caller.slots, caller.slots]
     num_refused = 0
     for which in caller.rng.integers(0, len(calls), number).tolist():
         try:

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from service.engine.cuda.kv_cache import Arrays, CudaEncoded
+from service.engine.cuda.kv_cache import CudaEncoded
 from service.engine.cuda.memory import Device, Layout, Rows
+from service.engine.cuda.slots import Arrays
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
 from service.engine.runner import CacheShape

@@ -4,7 +4,7 @@ A slot holds one sentence.  Its address does not change while the sentence lives
 addresses of one that has gone (`CachePool`): a step that was recorded there can be replayed for ever.
 A sentence that leaves frees its slot, one that joins is copied into a free one, and a step runs over the first slots, a
 few more than there are sentences.  In a slot, a step writes its K columns wherever no hypothesis attends to a column
-any more, so columns are never compacted; a mask says which ones are a hypothesis' own past (`columns.py`).
+any more, so columns are never compacted; a mask says which ones are a hypothesis' own past (`slots.py`).
 
 Knows neither graphs nor sessions.  The same code runs in this process' memory, for tests (`HostDevice`).
 Axes: A arrays (a key and a value a layer), N slots, H heads, K hypotheses, C columns, S source columns, d head width.
@@ -20,19 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from service.engine.cuda.columns import WORD, Columns
+from service.engine.beams import Candidates
 from service.engine.cuda.memory import Device, Rows
+from service.engine.cuda.slots import WORD, Slots, StepMemory
 from service.engine.faults import explained
-from service.engine.runner import CacheShape, Ints
+from service.engine.runner import CacheShape, Floats, Ints
 from service.engine.wire import SMALLEST_WIDTH
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
-_INITIAL_SLOTS = 16
 _COLUMNS = 3 << 14  # that all numbers of columns (`column_bucket`) divide
 _KEPT_BYTES = 128 << 20  # that an idle group may keep, of self-attention and of cross-attention each
 _SCRATCH_BYTES = 8 << 20  # for slots that get another number of columns
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +141,9 @@ class CacheMemory(NamedTuple):
 class CachePool:
     """Addresses for groups: one that comes has those of a group like it that has gone, and the steps recorded there."""
 
-    def __init__(self, shape: CacheShape, device: Device, masked: np.floating[Any]) -> None:
-        """Begin without any; `masked` is of the type of keys and values, and masks a key."""
-        self.shape, self.masked = shape, masked
+    def __init__(self, shape: CacheShape, device: Device, masked: np.floating[Any], slots: type[Slots] = Slots) -> None:
+        """Begin without any; `masked` is of the type of keys and values, and masks a key; groups have such `slots`."""
+        self.shape, self.masked, self.slots = shape, masked, slots
         self._device = device
         self._free: dict[tuple[int, int], list[CacheMemory]] = {}  # by beam size and source columns
 
@@ -179,15 +177,9 @@ class CudaState:
         self.num_sentences = 0  # B
         self._pool = pool
         self._has_memory = False
-        self._slots = np.zeros(_INITIAL_SLOTS, np.int64)  # of each sentence, with room for more
-        self._free = list(range(_INITIAL_SLOTS))  # a heap
-        # Of each slot; those of a slot without a sentence are as of one that begins.
-        self._columns = Columns(_INITIAL_SLOTS, beam_size, pool.masked)
-        self._past_lengths = np.zeros(_INITIAL_SLOTS, np.int64)
-        self._source_lengths = np.ones(_INITIAL_SLOTS, np.int32)
-        # Of the next step:
-        self.num_slots = 0  # the first ones, over which it runs
-        self.places: slice | Ints = slice(0)  # of the sentences among them
+        self._slots = pool.slots(beam_size, pool.masked)
+        self._free = list(range(len(self._slots)))  # a heap
+        self.num_slots = 0  # the first ones, over which the next step runs
         self._are_placed = False  # since a sentence has joined or left
 
     @property
@@ -198,12 +190,12 @@ class CudaState:
     @property
     def slots(self) -> Ints:
         """[B]: the slot of each sentence."""
-        return self._slots[: self.num_sentences]
+        return self._slots.numbers[: self.num_sentences]
 
     @property
     def past_lengths(self) -> Ints:
         """[B]: steps behind each sentence."""
-        return self._past_lengths[self.slots]
+        return self._slots.past_lengths[self.slots]
 
     @explained()
     def append(self, encoded: CudaEncoded, indices: Sequence[int]) -> None:
@@ -212,56 +204,53 @@ class CudaState:
             self._add_slots()
         new = [heapq.heappop(self._free) for _ in indices]
         longest = int(encoded.lengths[list(indices)].max())
-        self._fit(slot_bucket(max(self._num_used, max(new) + 1)), self._columns.number, source_bucket(longest))
-        self._slots[self.num_sentences : self.num_sentences + len(new)] = new
+        self._fit(slot_bucket(max(self._num_used, max(new) + 1)), self._slots.num_columns, source_bucket(longest))
+        self._slots.numbers[self.num_sentences : self.num_sentences + len(new)] = new
         self.num_sentences += len(new)
         self._are_placed = False
         self.cross.fill(new, encoded, indices)
-        self._source_lengths[new] = encoded.lengths[list(indices)]
+        self._slots.source_lengths[new] = encoded.lengths[list(indices)]
 
     def reserve(self, num_slots: int, num_columns: int, source_columns: int) -> None:
         """Make room for slots without sentences, for a step that is only recorded."""
-        while len(self._past_lengths) < num_slots:
+        while len(self._slots) < num_slots:
             self._add_slots()
         self._fit(num_slots, num_columns, source_columns)
         self.num_slots = num_slots
-        self._columns.choose(self._columns.used(num_slots))
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Free a slot; the last sentence takes its number.  What no mask lets through must be finite."""
-        slot = int(self._slots[index])
+        slot = int(self._slots.numbers[index])
         if not is_finite:
             with explained():
                 self.own.clear(slot)
                 self.cross.clear(slot)
         self.num_sentences -= 1
-        self._slots[index] = self._slots[self.num_sentences]
+        self._slots.numbers[index] = self._slots.numbers[self.num_sentences]
         self._are_placed = False
-        self._empty(slot)
+        self._slots.empty(slot)
         heapq.heappush(self._free, slot)
 
     def prepare(self) -> None:
         """Make the slots and columns as few as the live sentences allow, and as many as the next step needs."""
         if not self._are_placed:
             self._place()
-        used = self._columns.used(self.num_slots)
-        num_columns = column_bucket(int(np.add.reduce(np.bitwise_count(used), axis=0).max()) + self.beam_size)
-        if num_columns > self.own.num_columns or (
-            2 * num_columns <= self.own.num_columns and not used[num_columns // WORD :].any()
-        ):
+        most, num_words = self._slots.count(self.num_slots)
+        num_columns, has = column_bucket(most + self.beam_size), self.own.num_columns
+        if num_columns > has or (2 * num_columns <= has and num_words * WORD <= num_columns):
             self._fit(self.num_slots, num_columns, self.cross.num_columns)
-            used = self._columns.used(self.num_slots)
-        self._columns.choose(used)
 
-    def lay_out(self, arrays: Arrays) -> None:
-        """Write what all steps over so many slots are told alike: the arrays are those of `step_inputs`."""
-        self._columns.lay_out(arrays["new_places"])
+    def lay_out(self, step: StepMemory) -> None:
+        """Give a step what all steps over so many slots are told alike."""
+        self._slots.lay_out(step.given["new_places"])
 
-    def write(self, arrays: Arrays) -> None:
-        """Write what the next step must know of its slots, beside what `lay_out` has written."""
-        arrays["past_lengths"][:, 0] = self._past_lengths[: self.num_slots]
-        arrays["source_lengths"][:] = self._source_lengths[: self.num_slots]
-        self._columns.write(arrays["self_mask"], arrays["new_places"])
+    def write(self, step: StepMemory, tokens: Ints, scores: Floats) -> None:
+        """Give a step what it must know of its slots, and the sentences' tokens and scores [B, K]."""
+        self._slots.write(step, tokens, scores)
+
+    def candidates(self, step: StepMemory, num_logits: int) -> Candidates:
+        """Return what a step has found for the sentences."""
+        return self._slots.candidates(step, self.num_sentences, num_logits)
 
     def step_inputs(self, num_slots: int) -> dict[str, tuple[tuple[int, ...], npt.DTypeLike]]:
         """Return shapes and types of the arrays that `write` fills."""
@@ -273,14 +262,9 @@ class CudaState:
             "self_mask": ((B, 1, K, self.own.num_columns), self._pool.masked.dtype),
         }
 
-    def of_sentences(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what an array has of the sentences, given one with a row for each slot of the step."""
-        return array[self.places] if isinstance(self.places, slice) else array.take(self.places, axis=0)
-
     def advance(self, parents: Ints) -> None:
         """Finish a decoder step: hypothesis k of sentence b goes on from the past of hypothesis `parents[b, k]`."""
-        self._columns.advance(self.slots, self.places, parents)
-        self._past_lengths[self.places] += 1
+        self._slots.advance(parents)
 
     @property
     def _num_used(self) -> int:
@@ -296,49 +280,34 @@ class CudaState:
             self._has_memory = True
         self.cross.fit(num_slots, max(source_columns, self.cross.num_columns), num_used)
         self.own.fit(num_slots, num_columns, num_used)
-        self._columns.resize(num_columns)
+        self._slots.resize(num_columns)
 
     def _add_slots(self) -> None:
-        """Double the slots, which costs nothing but on the host."""
-        old, columns = len(self._past_lengths), self._columns
-        self._slots, columns.past, self._past_lengths, self._source_lengths = (
-            np.concatenate([array, array])
-            for array in (self._slots, columns.past, self._past_lengths, self._source_lengths)
-        )
-        for slot in range(old, 2 * old):
-            self._empty(slot)
+        old = len(self._slots)
+        self._slots.add()
+        for slot in range(old, len(self._slots)):
             heapq.heappush(self._free, slot)
-
-    def _empty(self, slot: int | Sequence[int]) -> None:
-        self._columns.past[slot], self._past_lengths[slot], self._source_lengths[slot] = 0, 0, 1
 
     @explained()
     def _place(self) -> None:
-        """Note where sentences lie; where half of the slots would do, move them together before."""
+        """Choose the slots of the next step; where half of them would do, move the sentences together before."""
         self.num_slots = slot_bucket(self._num_used)
         if 2 * self.num_sentences <= self.num_slots:
             self._move_together()
             self.num_slots = slot_bucket(self.num_sentences)
-        is_in_order = (self.slots == np.arange(self.num_sentences)).all()
-        self.places = slice(self.num_sentences) if is_in_order else self.slots
         self._are_placed = True
 
     def _move_together(self) -> None:
-        """Move sentences from the last slots to the first ones, until all lie side by side, if possible in order."""
+        """Move sentences from the last slots to the first ones, until all lie side by side."""
         indices = (self.slots >= self.num_sentences).nonzero()[0].tolist()
         if not indices:
             return
-        free = set(heapq.nsmallest(len(indices), self._free))
-        own = sorted(free.intersection(indices))
-        indices = own + [index for index in indices if index not in free]
-        sources, targets = self._slots[indices].tolist(), own + sorted(free.difference(own))
+        sources, targets = self._slots.numbers[indices].tolist(), heapq.nsmallest(len(indices), self._free)
         self.own.move(sources, targets)
         self.cross.move(sources, targets)
-        for array in (self._columns.past, self._past_lengths, self._source_lengths):
-            array[targets] = array[sources]
-        self._empty(sources)
-        self._slots[indices] = targets
-        self._free = list(range(self.num_sentences, len(self._past_lengths)))
+        self._slots.move(sources, targets)
+        self._slots.numbers[indices] = targets
+        self._free = list(range(self.num_sentences, len(self._slots)))
 
 
 def slot_bucket(num_slots: int) -> int:

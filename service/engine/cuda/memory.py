@@ -47,6 +47,7 @@ class Block(NamedTuple):
 
     device: Piece
     host: Bytes
+    host_address: int
 
 
 class Device(Protocol):
@@ -109,7 +110,7 @@ class HostDevice:
 
     def block(self, size: int) -> Block:
         piece = _HostPiece(size)
-        return Block(piece, piece.array)
+        return Block(piece, piece.array, piece.address)
 
     def shared(self, size: int) -> Block:
         return self.block(size)
@@ -173,17 +174,18 @@ class CudaDevice:
         return piece
 
     def block(self, size: int) -> Block:
-        return Block(self.allocate(size), _pinned(size))
+        host = _pinned(size)
+        return Block(self.allocate(size), host, host.ctypes.data)
 
     def shared(self, size: int) -> Block:
         host = _pinned(size)  # to the device, memory that cudaMallocHost gives has the same address
-        return Block(_PinnedPiece(host.ctypes.data, size), host)
+        return Block(_PinnedPiece(host.ctypes.data, size), host, host.ctypes.data)
 
     def send(self, block: Block, size: int) -> None:
-        self._move(block.device.address, block.host.ctypes.data, size, _HOST_TO_DEVICE)
+        self._move(block.device.address, block.host_address, size, _HOST_TO_DEVICE)
 
     def fetch(self, block: Block, size: int) -> None:
-        self._move(block.host.ctypes.data, block.device.address, size, _DEVICE_TO_HOST)
+        self._move(block.host_address, block.device.address, size, _DEVICE_TO_HOST)
 
     def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
         all_slots, (num_arrays, num_rows) = np.asarray(slots, np.int32), shape
@@ -201,13 +203,13 @@ class CudaDevice:
     def wait(self) -> None:
         cudart.call("cudaStreamSynchronize", self._stream)
 
-    def _move(self, target: int, source: int, size: int, kind: int) -> None:
+    def _move(self, target: int, source: int, size: int, kind: ctypes.c_int) -> None:
         addresses = ctypes.c_void_p(target), ctypes.c_void_p(source)
-        cudart.call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), ctypes.c_int(kind), self._stream)
+        cudart.call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), kind, self._stream)
 
 
 _NON_BLOCKING = 1  # cudaStreamNonBlocking
-_HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+_HOST_TO_DEVICE, _DEVICE_TO_HOST = ctypes.c_int(1), ctypes.c_int(2)  # cudaMemcpyKind
 _COPY_ROWS = Path(__file__).with_name("copy.ptx")
 _SLOTS_AT_ONCE = 256  # as in copy.cu
 _THREADS = 256  # copy a row, 16 bytes each at a time

@@ -8,7 +8,7 @@ encoder does for a few sentences is recorded, too (`encoder.py`).
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -19,7 +19,7 @@ from model.bundle import Bundle, BundleError
 from model.manifest import GPU_PRECISION
 from service.engine.beam import num_candidates
 from service.engine.beams import Candidates
-from service.engine.cpu.native.candidates import StepArrays, has_library
+from service.engine.cpu.native.candidates import has_library
 from service.engine.cuda.device import fitting_budgets
 from service.engine.cuda.encoder import CudaEncoder
 from service.engine.cuda.kv_cache import (
@@ -32,8 +32,10 @@ from service.engine.cuda.kv_cache import (
     source_bucket,
 )
 from service.engine.cuda.memory import CudaDevice, Device
+from service.engine.cuda.native_slots import NativeSlots
 from service.engine.cuda.scorer import CudaScorer
 from service.engine.cuda.session import free_memory, open_on_cuda, require_cuda
+from service.engine.cuda.slots import Slots
 from service.engine.cuda.steps import BoundStep, Steps
 from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
@@ -78,7 +80,8 @@ class CudaRunner:
         self._num_logits = bundle.manifest.num_logits
         self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(self._config)
         self._device, self._records = device, records
-        self._pool = CachePool(CacheShape.of(self._config), device, masked)
+        slots = NativeSlots if has_library() else Slots
+        self._pool = CachePool(CacheShape.of(self._config), device, masked, slots)
         self._encoder = self._encoder_of(sessions["encoder"])
         self._decoder = StepGraph.of(sessions["decoder_step"])
         if "new_places" not in {value.name for value in self._decoder.session.get_inputs()}:
@@ -87,8 +90,6 @@ class CudaRunner:
                 f"`python -m export {bundle.directory} OTHER --precision {GPU_PRECISION}` draws them again"
             )
         self._steps = Steps(self._decoder, device, self._pool.shape, self._num_logits, records=records)
-        # Hypotheses are extended in C++ where it is built.
-        self._arrays = lru_cache(maxsize=128)(StepArrays) if has_library() else None
         self._scorer: CudaScorer | None = None
         if "scorer" in sessions:
             sizes = self._num_logits, self._config.max_positions
@@ -153,8 +154,7 @@ class CudaRunner:
             for num_slots in reversed(buckets(slot_bucket, max_sentences)):
                 state.reserve(num_slots, num_columns, source_columns)
                 step = self._steps.step(state, num_slots, width, 0)
-                step.given["tokens"][:], step.given["scores"][:] = 0, 0
-                state.write(step.given)
+                state.write(step, np.zeros((0, state.beam_size), np.int64), np.zeros((0, state.beam_size), np.float32))
                 self._steps.run(step)
 
     def take_unrecorded(self) -> int:
@@ -181,24 +181,13 @@ class CudaRunner:
                 raise
             self._stop_recording(error)
             step = self._run(tokens, scores, state, edits or NO_EDITS, width)
-        names = "candidate_scores", "candidate_ids", "check"
-        best, ids, check = (state.of_sentences(step.found[name]) for name in names)
-        parents = ids // self._num_logits
-        found = ids - parents * self._num_logits  # np.divmod takes twice as long
-        if self._arrays is None:
-            return Candidates(best, found, parents, check)
-        arrays = self._arrays(len(best), state.beam_size, width)
-        arrays.best[:], arrays.best_tokens[:], arrays.parents[:], arrays.check[:] = best, found, parents, check
-        return arrays.candidates
+        return state.candidates(step, self._num_logits)
 
     def _run(self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits, num_candidates: int) -> BoundStep:
         """Run one step and wait for what it finds."""
         K = state.beam_size
         step = self._steps.step(state, state.num_slots, num_candidates, len(edits.rows))
-        state.write(step.given)
-        for name, values in (("tokens", tokens), ("scores", scores[:, :, None])):
-            step.given[name][:] = 0  # in slots without a sentence, too: steps of all shapes share the block
-            step.given[name][state.places] = values
+        state.write(step, tokens, scores)
         if len(edits.rows):
             edits = edits._replace(rows=state.slots[edits.rows // K] * K + edits.rows % K)
             for name, array in self._decoder.edit_inputs(edits, self._num_logits).items():

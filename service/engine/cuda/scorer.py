@@ -12,8 +12,9 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.config import DecodingProfile
-from service.engine.cuda.kv_cache import Arrays, CudaEncoded, SlotMemory, source_bucket
+from service.engine.cuda.kv_cache import CudaEncoded, SlotMemory, source_bucket
 from service.engine.cuda.memory import Device, Layout
+from service.engine.cuda.slots import Arrays
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
 from service.engine.runner import CacheShape, layer_names, scored_shape

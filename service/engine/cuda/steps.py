@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from service.engine.cuda.kv_cache import Arrays, CudaState
+from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.memory import Block, Device, Layout
 from service.engine.cuda.session import on_device
-from service.engine.faults import explained
+from service.engine.cuda.slots import StepMemory
+from service.engine.faults import explain, explained
 from service.engine.logits import NO_EDITS
 from service.engine.runner import CacheShape, StepGraph, layer_names
 
@@ -37,14 +38,12 @@ class StepKey(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class BoundStep:
+class BoundStep(StepMemory):
     """The step graph with the addresses of what it reads and writes, which never change."""
 
     binding: Any
     num_candidates: ort.OrtValue  # kept: ONNX Runtime holds its address
-    given: Arrays  # what is sent, by name
     given_bytes: int
-    found: Arrays  # what comes back, likewise
     found_bytes: int
     options: ort.RunOptions
     records: bool  # whether its first run is recorded
@@ -77,18 +76,21 @@ class Steps:
                 self._bound = {key: step for key, step in self._bound.items() if step.records}
             bound = self._bound[key] = self._bind(state, key)
         if self._laid_out != key[:2]:
-            state.lay_out(bound.given)
+            state.lay_out(bound)
             self._laid_out = key[:2]
         return bound
 
-    @explained()
     def run(self, step: BoundStep) -> None:
         """Send what a step is given, run it, and wait for what it finds."""
         self.num_unrecorded += not step.is_recorded
-        self._device.send(self._sent, step.given_bytes)
-        self._graph.session.run_with_iobinding(step.binding, step.options)
-        self._device.fetch(self._received, step.found_bytes)
-        self._device.wait()
+        try:
+            self._device.send(self._sent, step.given_bytes)
+            self._graph.session.run_with_iobinding(step.binding, step.options)
+            self._device.fetch(self._received, step.found_bytes)
+            self._device.wait()
+        except Exception as error:  # ONNX Runtime's exceptions have no public base class
+            explain(error)
+            raise
         step.is_recorded = step.records
 
     @explained()

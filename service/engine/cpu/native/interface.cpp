@@ -6,6 +6,7 @@
 #include <new>
 
 #include "search_state.h"
+#include "slots.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -15,8 +16,9 @@ namespace {
 
 constexpr int32_t kMostSources = 1 << 20;  // in a call
 
-bool are_within(const int32_t* ids, int64_t count, int32_t end) {
-  return std::all_of(ids, ids + count, [end](int32_t id) { return id >= 0 && id < end; });
+template <class T>
+bool are_within(const T* ids, int64_t count, int64_t end) {
+  return std::all_of(ids, ids + count, [end](T id) { return id >= 0 && id < end; });
 }
 
 // Whether starts [count + 1] cut something into parts of 1 to `longest`.
@@ -29,6 +31,25 @@ bool are_starts(const int64_t* starts, int32_t count, int32_t longest) {
 }
 
 bool has_outputs(const Step& step) { return step.best && step.best_tokens && step.parents && step.check; }
+
+// Whether the arrays are there, and each of so many sentences lies in one of the first slots.
+bool are_slots(const Slots* slots, int32_t num_slots, int32_t num_sentences) {
+  if (!slots || !slots->past || !slots->seen || !slots->numbers || !slots->past_lengths) return false;
+  if (!slots->source_lengths || !slots->masks || (slots->mask_bytes != 16 && slots->mask_bytes != 32)) return false;
+  if (slots->beam_size < 1 || slots->beam_size > kMostHypotheses) return false;
+  if (slots->num_words < 1 || slots->num_words > kMostWords || num_slots < 0 || num_slots > slots->num_slots)
+    return false;
+  if (num_sentences < 0 || num_sentences > num_slots) return false;
+  return are_within(slots->numbers, num_sentences, num_slots);
+}
+
+// Whether the arrays are there, and are those of a step over slots like these.
+bool is_step_of(const Slots* slots, int32_t num_sentences, const SlotStep* step) {
+  if (!step || !are_slots(slots, step->num_slots, num_sentences) || step->num_words != slots->num_words) return false;
+  if (step->num_candidates < 1 || step->num_candidates > kMostCandidates) return false;
+  return step->new_places && step->past_lengths && step->source_lengths && step->self_mask && step->tokens &&
+         step->scores && step->best && step->ids && step->check;
+}
 
 // Whether the arrays are there, and have room for one step more of so many sentences.
 bool are_beams(const Beams& beams, const Step& step, int32_t num_sentences) {
@@ -167,8 +188,8 @@ EXPORTED int32_t dg_step(SearchState* state, int32_t num_sentences, const Step* 
   return take_step(*state, *step);
 }
 
-// Extends the hypotheses of a beam search by the candidates of a step, which has run.  See `extend_beams`; `endings` may
-// be null.
+// Extends the hypotheses of a beam search by the candidates of a step, which has run.  See `extend_beams`; `endings`
+// may be null.
 EXPORTED int32_t dg_extend(const Step* step, int32_t num_sentences, const Beams* beams, int64_t end, int64_t* parents,
                            uint8_t* marks, Endings* endings) {
   if (!step || !has_outputs(*step) || !beams || !are_beams(*beams, *step, num_sentences) || !parents || !marks)
@@ -182,9 +203,7 @@ EXPORTED int32_t dg_extend(const Step* step, int32_t num_sentences, const Beams*
 // Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
 EXPORTED int32_t dg_advance(SearchState* state, int32_t num_sentences, const int64_t* parents) {
   if (!state || !parents || !state->awaits_advance || num_sentences != state->num_sentences) return kWrongArgument;
-  for (int64_t i = 0; i < static_cast<int64_t>(num_sentences) * state->beam_size; i++) {
-    if (parents[i] < 0 || parents[i] >= state->beam_size) return kWrongArgument;
-  }
+  if (!are_within(parents, int64_t{num_sentences} * state->beam_size, state->beam_size)) return kWrongArgument;
   advance(*state, parents);
   return kOk;
 }
@@ -234,5 +253,36 @@ EXPORTED int32_t dg_score(Model* model, Source* source, int32_t num_tokens, cons
     model->kernels->product(panel, behind(states, t, header.width), 1, logits, kPanel, false);
     log_probs[t] = logits[token % kPanel] - model->rankings[t].log_sum;
   }
+  return kOk;
+}
+
+// Counts the columns that are used in the first slots; see `count_columns`.
+EXPORTED int32_t dg_count_columns(const Slots* slots, int32_t num_slots, int32_t* most, int32_t* num_words) {
+  if (!are_slots(slots, num_slots, 0) || !most || !num_words) return kWrongArgument;
+  count_columns(*slots, num_slots, *most, *num_words);
+  return kOk;
+}
+
+// Gives a step on a GPU what it must know of its slots, and tokens and scores of `given`.
+EXPORTED int32_t dg_write_step(const Slots* slots, int32_t num_sentences, const SlotStep* step, const Step* given) {
+  if (!is_step_of(slots, num_sentences, step) || !given || !given->tokens || !given->scores) return kWrongArgument;
+  return write_step(*slots, num_sentences, *step, *given) ? kOk : kWrongArgument;
+}
+
+// Takes the candidates of the sentences from what such a step has found.
+EXPORTED int32_t dg_read_step(const Slots* slots, int32_t num_sentences, const SlotStep* step, int64_t num_logits,
+                              const Step* found) {
+  if (!is_step_of(slots, num_sentences, step) || num_logits < 1 || !found || !has_outputs(*found))
+    return kWrongArgument;
+  if (found->num_candidates != step->num_candidates) return kWrongArgument;
+  read_step(*slots, num_sentences, *step, num_logits, *found);
+  return kOk;
+}
+
+// Has hypothesis k of sentence b go on from the columns of hypothesis parents[b, k] behind such a step.
+EXPORTED int32_t dg_advance_slots(const Slots* slots, int32_t num_sentences, const int64_t* parents) {
+  if (!slots || !are_slots(slots, slots->num_slots, num_sentences) || !parents) return kWrongArgument;
+  if (!are_within(parents, int64_t{num_sentences} * slots->beam_size, slots->beam_size)) return kWrongArgument;
+  advance_slots(*slots, num_sentences, parents);
   return kOk;
 }

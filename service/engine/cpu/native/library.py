@@ -64,6 +64,42 @@ class Endings(ctypes.Structure):
     )
 
 
+class SlotsOf(ctypes.Structure):
+    """`Slots` of slots.h."""
+
+    _fields_ = (
+        ("num_slots", c_int32),
+        ("beam_size", c_int32),
+        ("num_words", c_int32),
+        ("mask_bytes", c_int32),
+        ("past", c_void_p),
+        ("seen", c_void_p),
+        ("numbers", c_void_p),
+        ("past_lengths", c_void_p),
+        ("source_lengths", c_void_p),
+        ("masks", c_void_p),
+    )
+
+
+class SlotStep(ctypes.Structure):
+    """`SlotStep` of slots.h."""
+
+    _fields_ = (
+        ("num_slots", c_int32),
+        ("num_words", c_int32),
+        ("num_candidates", c_int32),
+        ("new_places", c_void_p),
+        ("past_lengths", c_void_p),
+        ("source_lengths", c_void_p),
+        ("self_mask", c_void_p),
+        ("tokens", c_void_p),
+        ("scores", c_void_p),
+        ("best", c_void_p),
+        ("ids", c_void_p),
+        ("check", c_void_p),
+    )
+
+
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dg_open": (c_int32, c_char_p, POINTER(c_void_p)),
     "dg_encode": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
@@ -78,6 +114,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
         POINTER(c_int32),
     ),
     "dg_score": (c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
+    "dg_count_columns": (c_void_p, c_int32, POINTER(c_int32), POINTER(c_int32)),
+    "dg_write_step": (c_void_p, c_int32, c_void_p, c_void_p),
+    "dg_read_step": (c_void_p, c_int32, c_void_p, c_int64, c_void_p),
+    "dg_advance_slots": (c_void_p, c_int32, c_void_p),
 }
 _RELEASES = ("dg_close", "dg_forget", "dg_close_state")
 

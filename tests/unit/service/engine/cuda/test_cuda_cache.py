@@ -22,6 +22,7 @@ from service.engine.cuda.kv_cache import (
     slot_bucket,
 )
 from service.engine.cuda.memory import HostDevice, Layout, Rows
+from service.engine.cuda.slots import StepMemory
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.runner import CacheShape
 
@@ -109,11 +110,13 @@ def state_of(num_sentences: int, pool: CachePool | None = None) -> CudaState:
 def written(state: CudaState) -> dict[str, npt.NDArray[np.generic]]:
     """What the next step is told."""
     state.prepare()
-    layout = Layout(state.step_inputs(state.num_slots))
-    arrays = layout.views(np.full(layout.size, 255, np.uint8))
-    state.lay_out(arrays)
-    state.write(arrays)
-    return arrays
+    rows = (state.num_slots, state.beam_size)
+    layout = Layout(state.step_inputs(rows[0]) | {"tokens": (rows, np.int64), "scores": ((*rows, 1), np.float32)})
+    told = StepMemory(given=layout.views(np.full(layout.size, 255, np.uint8)), found={})
+    state.lay_out(told)
+    tokens = np.arange(state.num_sentences * state.beam_size).reshape(-1, state.beam_size)
+    state.write(told, tokens, -tokens.astype(np.float32))
+    return told.given
 
 
 def step(state: CudaState, random: np.random.Generator) -> npt.NDArray[np.generic]:
@@ -188,18 +191,6 @@ def test_sentences_that_remain_move_together_so_that_steps_become_small():
     assert state.num_slots == 4
 
 
-def test_sentences_of_a_closed_batch_lie_in_order_again_once_they_have_moved_together():
-    """So that a step need not look up their slots."""
-    random, state = np.random.default_rng(4), state_of(64)
-
-    while state.num_sentences > 32:
-        state.remove(int(random.integers(state.num_sentences)))
-        written(state)
-
-    assert state.slots.tolist() == list(range(32))
-    assert state.places == slice(32)
-
-
 def test_slots_without_a_sentence_are_told_as_ones_that_begin():
     state = state_of(6)
     for _ in range(3):
@@ -212,6 +203,9 @@ def test_slots_without_a_sentence_are_told_as_ones_that_begin():
     assert (arrays["past_lengths"][empty] == 0).all()
     assert (arrays["source_lengths"][empty] == 1).all()
     assert (arrays["new_places"][empty, :, 0, 0, 2] == np.arange(BEAM)).all()
+    assert arrays["tokens"][state.slots].tolist() == np.arange(5 * BEAM).reshape(5, BEAM).tolist()
+    for name in ("tokens", "scores"):
+        assert not arrays[name][empty].any()
 
 
 def test_memory_that_a_large_load_took_counts_as_growth(monkeypatch):
@@ -278,12 +272,12 @@ def test_sentences_that_move_together_keep_their_keys_and_their_past():
         step(state, np.random.default_rng(6))
     for _ in range(30):
         state.remove(3)
-    before = [(state._columns.past[slot].copy(), cross[1][slot].copy()) for slot in state.slots]
+    before = [(state._slots.past[slot].copy(), cross[1][slot].copy()) for slot in state.slots]
 
     state._move_together()
 
     assert sorted(state.slots.tolist()) == list(range(10))
     assert state.past_lengths.tolist() == [3] * 10
     for slot, (past, keys) in zip(state.slots, before, strict=True):
-        assert np.array_equal(state._columns.past[slot], past)
+        assert np.array_equal(state._slots.past[slot], past)
         assert np.array_equal(cross[1][slot], keys)

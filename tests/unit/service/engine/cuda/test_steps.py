@@ -46,7 +46,8 @@ def test_steps_of_other_shapes_leave_nothing_of_theirs_in_what_a_step_is_told():
     for turn in range(3):
         for state in states[turn:] + states[:turn]:
             step = steps.step(state, state.num_slots, 8, 300 * turn)
-            state.write(step.given)
+            tokens = np.zeros((state.num_sentences, state.beam_size), np.int64)
+            state.write(step, tokens, tokens.astype(np.float32))
             for name, array in step.given.items():
                 if name not in state.step_inputs(0):
                     array[:] = -1
