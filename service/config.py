@@ -87,7 +87,7 @@ class ListenConfig:
     metrics_port: Port | None = None  # serves /metrics instead of the HTTP port
     admin_host: Host = "127.0.0.1"  # address of the admin port
     admin_port: Port | None = None  # None: no admin port; 0: any free port
-    # Number of frontend processes; None: 1, from 16 CPUs on one for each 8 CPUs, at most 4.
+    # Number of frontend processes; None: one for each 8 CPUs, 1 to 4; with engine.device cuda for each 3, 1 to 8.
     edges: Annotated[int, Ge(1), Le(64)] | None = None
     reflection: bool = True  # gRPC reflection, for grpcurl
     keepalive_time_s: Seconds = 30.0  # a silent peer is pinged after this time

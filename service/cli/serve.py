@@ -103,7 +103,7 @@ def serve(
 
     never_wait_for_stderr()
     leave_process_1()
-    if num_frontends(server_config.listen) == 1:  # else each frontend has its own; meanwhile modules are imported
+    if num_frontends(server_config) == 1:  # else each frontend has its own; meanwhile modules are imported
         Thread(target=load_ahead, name="languages", daemon=True).start()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(_serve(server_config, demo))

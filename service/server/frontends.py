@@ -72,9 +72,7 @@ class Frontends:
         self.scheduler = scheduler
         self.spare = Spare("edge", _command_line)  # takes the place of the next process that is lost
         self._own = own
-        self._processes = [
-            FrontendProcess(self, number) for number in range(0 if own else num_frontends(config.listen))
-        ]
+        self._processes = [FrontendProcess(self, number) for number in range(0 if own else num_frontends(config))]
         self._all: Sequence[Frontend | FrontendProcess] = [own] if own else self._processes
         self._holders: list[socket.socket] = []  # of the ports that the processes share
 

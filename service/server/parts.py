@@ -47,7 +47,7 @@ class Parts:
         self.readiness = Readiness(self._can_work, config.lifecycle.unready_exit_s)
         status = OwnStatus(self)
         own, scheduler = None, CallScheduler(models.registry.catalogue, config.limits)
-        if num_frontends(config.listen) == 1:
+        if num_frontends(config) == 1:
             own = Frontend(config, scheduler, metrics, self.usage_meter, models.executor, status)
         else:
             load_traces(config.telemetry)  # raises here what it would raise in the other processes

@@ -17,19 +17,21 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-from service.config import ListenConfig
+from service.config import ServerConfig
 from service.telemetry.logs import get_logger
 from service.threads import available_threads
 
-_CPUS_PER_FRONTEND, _MAX_DEFAULT_FRONTENDS = 8, 4
+# CPUs for each frontend, and frontends at most: engines on CPUs leave them less to do than one on a GPU.
+_FRONTENDS = {"cpu": (8, 4), "auto": (8, 4), "cuda": (3, 8)}
 
 MAX_TASKS = 1_000  # in one event; a task takes about 200 bytes
 MAX_FRAMES = 20  # of a task, innermost first
 
 
-def num_frontends(config: ListenConfig) -> int:
+def num_frontends(config: ServerConfig) -> int:
     """Return how many processes answer calls: one as long as it can keep the engines of this machine busy."""
-    return config.edges or max(1, min(_MAX_DEFAULT_FRONTENDS, available_threads() // _CPUS_PER_FRONTEND))
+    cpus_of_each, most = _FRONTENDS[config.engine.device]
+    return config.listen.edges or max(1, min(most, available_threads() // cpus_of_each))
 
 
 def warn_of_address_limit() -> None:

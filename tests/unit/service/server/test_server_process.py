@@ -1,4 +1,4 @@
-"""Where tasks and threads stand, without what they hold."""
+"""How many frontends there are; where tasks and threads stand, without what they hold."""
 
 import asyncio
 import faulthandler
@@ -7,6 +7,10 @@ import os
 import resource
 import signal
 
+import pytest
+
+from service.config import EngineConfig, ListenConfig, ServerConfig
+from service.server import process
 from service.server.process import dump_tasks, install_stack_dump, warn_of_address_limit
 from tests.fakes.logs import log
 
@@ -68,3 +72,14 @@ async def test_the_signal_dumps_and_the_process_goes_on(log, tmp_path, monkeypat
     assert json.loads(log.getvalue())["event"] == "stack_dump"
     assert "most recent call first" in threads
     assert SECRET not in threads
+
+
+@pytest.mark.parametrize(
+    ("device", "cpus", "wanted"),
+    [("cpu", 2, 1), ("cpu", 16, 2), ("auto", 64, 4), ("cuda", 2, 1), ("cuda", 16, 5), ("cuda", 64, 8)],
+)
+def test_a_gpu_gets_more_frontends_than_cpus_do(monkeypatch, device, cpus, wanted):
+    monkeypatch.setattr(process, "available_threads", lambda: cpus)
+
+    assert process.num_frontends(ServerConfig(engine=EngineConfig(device=device))) == wanted
+    assert process.num_frontends(ServerConfig(engine=EngineConfig(device=device), listen=ListenConfig(edges=3))) == 3
