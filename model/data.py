@@ -23,9 +23,7 @@ from model.tokenizer import Tokenizer
 _POOL_BATCHES = 50  # batches whose sentences are sorted by length together
 _DRAWN_TOGETHER = 16_384  # pairs whose batches are made, mixed and trained on before the next ones are looked at
 _GROUPS_AHEAD = 16  # that a process makes before a GPU asks for them
-_MOST_MAKERS = (
-    8  # processes that make batches: one makes 120,000 tokens a second, a GPU trains on several times as many
-)
+_MOST_MAKERS = 8  # processes that make batches: a GPU trains on more tokens a second than one of them makes
 _SAMPLING_ALPHA = 0.3  # a fifth more tokens on Tatoeba's German; 0.2 gives two fifths, 0.5 a twentieth
 
 
