@@ -18,6 +18,9 @@ OPUS-MT's shape is that with 58,101 tokens and swish, of which each inner featur
 back a 32nd: swish(32 x) / 32 is within 0.009 of max(0, x).  Its norms stay before the sublayers, where OPUS-MT has them
 behind, which costs the same.
 
+The shape of NLLB-200-distilled-600M is widened twice, the second time with every head twice in place of its features:
+d_model 1,024, d_ff 4,096, 16 heads, 12+12 layers and 256,206 tokens.
+
 Knows parameters by the names of `model/transformer.py`; knows neither engines nor files.
 """
 
@@ -34,6 +37,7 @@ from model.layers import sinusoidal_positions
 
 SQRT2 = float(np.sqrt(2.0))
 BASE_LAYERS, BASE_VOCABULARY, OPUS_VOCABULARY = 6, 32_000, 58_101
+NLLB_LAYERS, NLLB_VOCABULARY = 12, 256_206
 STEEPNESS = 32.0  # of swish
 NEARLY_NOTHING = 2.0**-20  # of an added layer's output; not zero, which a library might treat by itself
 
@@ -63,7 +67,7 @@ class Bias:
     logit: float = -24.0
 
     def rows(self, num_rows: int, d_model: int) -> Array:
-        """Embedding rows [num_rows, 2 * d_model] that always score `logit`."""
+        """Return embedding rows [num_rows, 2 * d_model] that always score `logit`."""
         weight = -self.logit / (2 * d_model * self.offset)
         row = np.concatenate([np.full(d_model, weight), np.full(d_model, -weight)])
         return np.tile(row, (num_rows, 1)).astype(np.float32)
@@ -78,9 +82,21 @@ def default_shape(config: ModelConfig, state: State) -> Shape:
 
 
 def base_shape(
-    config: ModelConfig, state: State, *, layers: int = BASE_LAYERS, vocabulary: int = BASE_VOCABULARY
+    config: ModelConfig,
+    state: State,
+    *,
+    layers: int = BASE_LAYERS,
+    vocabulary: int = BASE_VOCABULARY,
+    more_heads: bool = False,
 ) -> Shape:
-    """A model twice as wide, deeper and with more tokens that gives the same translations.
+    """Return a model twice as wide, deeper and with more tokens that gives the same translations.
+
+    Args:
+        config: the shape of the model that is widened.
+        state: its parameters.
+        layers: of the encoder and of the decoder.
+        vocabulary: number of tokens.
+        more_heads: whether there are twice as many heads, and not heads that are twice as wide.
 
     Raises:
         ValueError: the model is post-norm, where no layer can be added without effect, or larger already.
@@ -91,6 +107,7 @@ def base_shape(
         config,
         d_model=2 * config.d_model,
         d_ff=2 * config.d_ff,
+        num_heads=2 * config.num_heads if more_heads else config.num_heads,
         num_encoder_layers=layers,
         num_decoder_layers=layers,
         vocab_size=vocabulary,
@@ -98,11 +115,19 @@ def base_shape(
     )
     if max(config.num_encoder_layers, config.num_decoder_layers) > layers or config.vocab_size > vocabulary:
         raise ValueError(f"the model has more than {layers} layers or {vocabulary} tokens already")
-    widened = {name: _twice(name, array, config.num_heads) for name, array in state.items()}
+    positions = state.get("positions", sinusoidal_positions(config.max_positions, config.d_model).numpy())
+    wider_heads = 0 if more_heads else config.num_heads
+    widened = {name: _twice(name, array, wider_heads) for name, array in state.items() if name != "positions"}
     table = widened["embedding.weight"]
     widened["embedding.weight"] = np.concatenate([table, BIAS.rows(vocabulary - len(table), config.d_model)])
-    positions = sinusoidal_positions(config.max_positions, config.d_model).numpy()
     return Shape("base", wide, _with_more_layers({**widened, "positions": np.tile(positions, (1, 2))}, config, layers))
+
+
+def nllb_shape(config: ModelConfig, state: State) -> Shape:
+    """Return a model of NLLB-200-distilled-600M's shape that gives the same translations; raise as `base_shape`."""
+    base = base_shape(config, state, vocabulary=config.vocab_size)
+    nllb = base_shape(base.config, base.state, layers=NLLB_LAYERS, vocabulary=NLLB_VOCABULARY, more_heads=True)
+    return replace(nllb, name="nllb")
 
 
 def opus_shape(
@@ -123,7 +148,7 @@ def opus_shape(
 
 
 def _twice(name: str, array: Array, num_heads: int) -> Array:
-    """A parameter of the model that is twice as wide; which one it is decides how."""
+    """Return a parameter of the model that is twice as wide: of its heads each, or 0: there are twice as many."""
     kind, part = name.split(".")[-2:]
     if kind == "embedding":
         return np.tile(array, (1, 2)) / np.float32(SQRT2)
@@ -132,13 +157,14 @@ def _twice(name: str, array: Array, num_heads: int) -> Array:
         return np.concatenate([array / SQRT2 + offset for offset in copies]).astype(np.float32)
     if kind.endswith("norm"):
         return np.tile(array, 2)
-    of_heads = kind in ("query", "key", "value")
+    of_heads = num_heads and kind in ("query", "key", "value")
     outputs = _twice_in_heads(array, num_heads) if of_heads else np.concatenate([array, array])
-    if kind == "query":
+    if num_heads and kind == "query":
         outputs = outputs / np.float32(SQRT2)
     if part == "bias":
         return outputs
-    return _twice_in_heads(outputs.T, num_heads).T / 2 if kind == "output" else np.tile(outputs, (1, 2)) / 2
+    is_from_heads = num_heads and kind == "output"
+    return _twice_in_heads(outputs.T, num_heads).T / 2 if is_from_heads else np.tile(outputs, (1, 2)) / 2
 
 
 def _twice_in_heads(array: Array, num_heads: int) -> Array:
