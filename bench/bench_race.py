@@ -105,7 +105,9 @@ def usual_cells(text: str, shape: str, *, has_shortlist: bool) -> list[Cell]:
 
 def main(
     texts: Annotated[list[Path] | None, typer.Option(help="Sentences, one a line, plain or .gz; default: own.")] = None,
-    shape: Annotated[list[str] | None, typer.Option(help=f"{', '.join(MAKERS)} (not by default); may be repeated, as the next.")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(MAKERS)} (not by default); may be repeated, as the next.")
+    ] = None,
     precision: Annotated[list[str] | None, typer.Option(help=", ".join(PRECISIONS))] = None,
     beam: Annotated[list[int] | None, typer.Option(min=1)] = None,
     regime: Annotated[list[str] | None, typer.Option(help=", ".join(REGIMES))] = None,

@@ -55,15 +55,11 @@ class Shortlist:
     entries: Ids  # [entries], ascending within a source token
     end_id: int = EOS_ID  # end-of-sentence, one of `always`
     _rows: list[Ids] = field(init=False, repr=False)  # views of the entries, one for each source token
-    _is_always: NDArray[np.bool_] = field(init=False, repr=False)  # [V]
 
     def __post_init__(self) -> None:
         self._check()
         rows = [self.entries[start:end] for start, end in pairwise(self.offsets.tolist())]
-        is_always = np.zeros(self.vocab_size, dtype=np.bool_)
-        is_always[self.always] = True
         object.__setattr__(self, "_rows", rows)
-        object.__setattr__(self, "_is_always", is_always)
 
     @classmethod
     def from_links(cls, vocab_size: int, always: Ids, sources: Ids, targets: Ids, end_id: int = EOS_ID) -> Self:
@@ -75,9 +71,14 @@ class Shortlist:
 
     def candidates(self, source_ids: Sequence[int]) -> Ids:
         """Return the target tokens that a translation of these source tokens may use, ascending, each once."""
-        allowed = self._is_always.copy()
+        return np.union1d(self.always, self.own_candidates(source_ids))
+
+    def own_candidates(self, source_ids: Sequence[int]) -> Ids:
+        """Return those of `candidates` that are not allowed in every translation."""
+        allowed = np.zeros(self.vocab_size, dtype=np.bool_)
         for token in source_ids:
             allowed[self._rows[token]] = True
+        allowed[self.always] = False
         return allowed.nonzero()[0]
 
     def save(self, path: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from model.config import Architecture
+from model.config import EOS_ID, Architecture
+from model.shortlist import Shortlist
 from service.engine.cpu.native.candidates import StepArrays
 from service.engine.cpu.native.library import BeamsOf, Endings, Handle, SlotsOf, SlotStep, Step, address, load
 from service.engine.cpu.native.runner import NativeRunner, NativeSource, NativeState
@@ -38,7 +39,12 @@ class _Caller:
         self.sources: list[NativeSource] = []
 
     def new_state(self) -> NativeState:
-        return NativeState(self.runner._model, int(self.rng.integers(1, 6)), None)
+        shortlist = None
+        if self.rng.random() < 0.5:
+            vocab_size = self.runner._bundle.manifest.config.vocab_size
+            always = np.unique(np.append(self.rng.integers(0, vocab_size, 9), EOS_ID))
+            shortlist = Shortlist(vocab_size, always, np.zeros(vocab_size + 1, np.int64), np.zeros(0, np.int64))
+        return NativeState(self.runner._model, int(self.rng.integers(1, 6)), shortlist)
 
     def number(self, least: int, most: int) -> int:
         """Return a number from that range, or now and then any other."""

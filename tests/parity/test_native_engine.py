@@ -429,7 +429,7 @@ def test_without_a_library_onnx_runtime_serves_and_the_reason_is_said(bundle, mo
 @pytest.mark.usefixtures("can_serve")
 def test_engines_map_the_weights_that_were_packed_for_all_and_do_without_what_is_not_there(bundle, tmp_path, recwarn):
     shared, empty = tmp_path / "shared", tmp_path / "empty"
-    shared.write_bytes(packed(bundle))
+    shared.write_bytes(packed(bundle, most_sum=library.most_weight_sum()))
     empty.touch()
     sources, params = random_sentences(bundle.manifest.config, [5, 9]), SearchParams(max_target_tokens=9)
     wanted = translate(NativeRunner(bundle, precision="int8"), sources, params)

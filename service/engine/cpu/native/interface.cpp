@@ -3,6 +3,7 @@
 // Each returns 0, 1 where there is too little memory, or 2 for arguments that are wrong.  Calls that use one model take
 // turns: its scratch belongs to the call that runs.
 #include <algorithm>
+#include <functional>
 #include <new>
 
 #include "search_state.h"
@@ -28,6 +29,12 @@ bool are_starts(const int64_t* starts, int32_t count, int32_t longest) {
     if (starts[i + 1] <= starts[i] || starts[i + 1] - starts[i] > longest) return false;
   }
   return true;
+}
+
+// Whether these are tokens of the model that ascend.
+bool are_tokens(const Model& model, const int32_t* tokens, int64_t count) {
+  return count <= model.header.num_target_tokens && are_within(tokens, count, model.header.num_target_tokens) &&
+         std::adjacent_find(tokens, tokens + count, std::greater_equal<>()) == tokens + count;
 }
 
 bool has_outputs(const Step& step) { return step.best && step.best_tokens && step.parents && step.check; }
@@ -125,32 +132,34 @@ EXPORTED void dg_forget(Source* source) {
   if (source) release(source);
 }
 
-EXPORTED int32_t dg_new_state(Model* model, int32_t beam_size, SearchState** out) {
-  if (!model || !out || beam_size < 1 || beam_size > kMostHypotheses) return kWrongArgument;
+// Makes a state whose sentences may use all tokens, or, with `num_tokens`, only these and their own; they ascend.
+EXPORTED int32_t dg_new_state(Model* model, int32_t beam_size, int32_t num_tokens, const int32_t* tokens,
+                              SearchState** out) {
+  if (!model || !out || beam_size < 1 || beam_size > kMostHypotheses || num_tokens < 0) return kWrongArgument;
+  if (num_tokens && !tokens) return kWrongArgument;
+  if (!are_tokens(*model, tokens, num_tokens)) return kWrongArgument;
   *out = new (std::nothrow) SearchState(model, beam_size);
-  return *out ? kOk : kNoMemory;
+  if (!*out) return kNoMemory;
+  if (!num_tokens || choose_tokens(*model, (*out)->common, tokens, num_tokens)) return kOk;
+  delete *out;
+  return kNoMemory;
 }
 
 EXPORTED void dg_close_state(SearchState* state) { delete state; }
 
-// Adds sentences.  Sentence b may use the tokens, which ascend, from token_starts[b] to token_starts[b + 1], or all
-// where `token_starts` is null.  After an error none is added.
+// Adds sentences.  In a state with a shortlist, sentence b may use the tokens from token_starts[b] to
+// token_starts[b + 1], too, which ascend and are none of the state's.  After an error none is added.
 EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* const* sources, const int32_t* tokens,
                            const int64_t* token_starts) {
   if (!state || state->awaits_advance || num_sources < 1 || num_sources > kMostSources || !sources)
     return kWrongArgument;
-  const Header& header = state->model->header;
-  if (token_starts) {
-    if (!tokens || !are_starts(token_starts, num_sources, header.num_target_tokens)) return kWrongArgument;
-    if (!are_within(tokens, token_starts[num_sources], header.num_target_tokens)) return kWrongArgument;
-    for (int32_t b = 0; b < num_sources; b++) {
-      for (int64_t i = token_starts[b] + 1; i < token_starts[b + 1]; i++) {
-        if (tokens[i] <= tokens[i - 1]) return kWrongArgument;
-      }
-    }
-  }
+  if (token_starts && (!tokens || token_starts[0] != 0)) return kWrongArgument;
   for (int32_t b = 0; b < num_sources; b++) {
     if (!sources[b] || sources[b]->model != state->model) return kWrongArgument;
+    if (!token_starts) continue;
+    const int64_t first = token_starts[b], end = token_starts[b + 1];
+    if (!state->common.num_tokens || end < first || !are_tokens(*state->model, tokens + first, end - first))
+      return kWrongArgument;
   }
   const int32_t before = state->num_sentences;
   bool has_memory = state->sentences.reserve(static_cast<size_t>(before) + num_sources, before);
@@ -160,10 +169,9 @@ EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* cons
     if (!sentence) break;
     state->sentences[state->num_sentences++] = sentence;
     has_memory = begin(*sentence, sources[b], state->beam_size);
-    if (has_memory && token_starts) {
-      const int64_t first = token_starts[b];
-      has_memory =
-          choose_tokens(*state->model, *sentence, tokens + first, static_cast<int>(token_starts[b + 1] - first));
+    const int64_t first = token_starts ? token_starts[b] : 0, end = token_starts ? token_starts[b + 1] : 0;
+    if (has_memory && end > first) {
+      has_memory = choose_tokens(*state->model, sentence->shortlist, tokens + first, static_cast<int>(end - first));
     }
   }
   if (has_memory) return kOk;

@@ -103,7 +103,7 @@ class SlotStep(ctypes.Structure):
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dg_open": (c_int32, c_char_p, POINTER(c_void_p)),
     "dg_encode": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
-    "dg_new_state": (c_void_p, c_int32, POINTER(c_void_p)),
+    "dg_new_state": (c_void_p, c_int32, c_int32, c_void_p, POINTER(c_void_p)),
     "dg_append": (c_void_p, c_int32, c_void_p, c_void_p, c_void_p),
     "dg_remove": (c_void_p, c_int32),
     "dg_step": (c_void_p, c_int32, c_void_p),

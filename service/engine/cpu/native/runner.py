@@ -67,8 +67,8 @@ class NativeState(Handle):
         self._beam_size, self._shortlist = beam_size, shortlist
         self._num_sentences = 0
         self._layouts: dict[tuple[int, int], StepArrays] = {}  # by B and C, least recently used first
-        handle = ctypes.c_void_p()
-        self._library.dg_new_state(model.value, beam_size, ctypes.byref(handle))
+        handle, common = ctypes.c_void_p(), np.array([] if shortlist is None else shortlist.always, np.int32)
+        self._library.dg_new_state(model.value, beam_size, len(common), address(common), ctypes.byref(handle))
         super().__init__("dg_close_state", handle)
 
     def append(self, encoded: NativeEncoded, indices: Sequence[int]) -> None:
@@ -77,7 +77,7 @@ class NativeState(Handle):
         handles = np.array([source.value for source in sources], np.uintp)
         tokens, starts = None, None
         if self._shortlist is not None:
-            lists = [self._shortlist.candidates(source.ids) for source in sources]
+            lists = [self._shortlist.own_candidates(source.ids) for source in sources]
             tokens = np.concatenate(lists).astype(np.int32)
             starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         given = (None if array is None else address(array) for array in (tokens, starts))

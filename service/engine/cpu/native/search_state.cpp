@@ -62,48 +62,76 @@ int32_t find(const Shortlist& list, int32_t token) {
   return found < end && *found == token ? static_cast<int32_t>(found - first) : -1;
 }
 
-// Gives every row its edits, with the places of tokens in its own projection; false where there is no memory.
-bool list_edits(SearchState& state, const Step& step, int num_rows, Ranking* rankings) {
-  if (!state.edits.reserve(step.num_edits)) return false;
+// Gives every row its edits, with the places of tokens where they are ranked: among all or in the common list, and for
+// `own` [num_rows], or null, in its sentence's own list.  Returns false where there is no memory.
+bool list_edits(SearchState& state, const Step& step, int num_rows, Ranking* rankings, Ranking* own) {
+  if (!state.edits.reserve(2 * static_cast<size_t>(step.num_edits))) return false;
   int32_t given = 0, taken = 0, b = -1;
   for (int row = 0; row < num_rows; row++) {
-    if (row == 0 || state.rows[row].sentence != state.rows[row - 1].sentence) {
+    const Sentence* sentence = state.rows[row].sentence;
+    if (row == 0 || sentence != state.rows[row - 1].sentence) {
       do b++;
-      while (state.sentences[b] != state.rows[row].sentence);
+      while (state.sentences[b] != sentence);
     }
     const int64_t wanted = static_cast<int64_t>(b) * state.beam_size + state.hypotheses[row];
     while (given < step.num_edits && step.edit_rows[given] < wanted) given++;
-    const Shortlist& list = state.rows[row].sentence->shortlist;
-    rankings[row].first_edit = taken;
-    for (; given < step.num_edits && step.edit_rows[given] == wanted; given++) {
-      auto token = static_cast<int32_t>(step.edit_tokens[given]);
-      if (list.num_tokens) token = find(list, token);
-      if (token >= 0) state.edits[taken++] = {row, token, step.edit_values[given], step.edit_factors[given]};
-    }
-    rankings[row].end_edit = taken;
+    const int32_t first = given;
+    while (given < step.num_edits && step.edit_rows[given] == wanted) given++;
+    const auto list = [&](Ranking& ranking, const Shortlist* tokens) {
+      ranking.first_edit = taken;
+      for (int32_t i = first; i < given; i++) {
+        const auto token = static_cast<int32_t>(step.edit_tokens[i]);
+        const int32_t place = tokens ? find(*tokens, token) : token;
+        if (place >= 0) state.edits[taken++] = {row, place, step.edit_values[i], step.edit_factors[i]};
+      }
+      ranking.end_edit = taken;
+    };
+    list(rankings[row], own ? &state.common : nullptr);
+    if (own) list(own[row], &sentence->shortlist);
   }
   return true;
 }
 
-// Ranks the tokens of all rows, each over its sentence's own part of the vocabulary.
-void rank_rows(SearchState& state, const Rows& states, int num_rows, int num_candidates) {
+// Ranks the tokens of a list for some rows.
+void rank_list(SearchState& state, const Shortlist& list, const Rows& rows, int num_rows, int num_candidates,
+               Ranking* rankings) {
+  state.model->kernels->rank(list.projection, rows, num_rows, state.edits.data(), nullptr, num_candidates, rankings);
+  for (int i = 0; i < num_rows; i++) {
+    for (int c = 0; c < num_candidates; c++) rankings[i].tokens[c] = list.tokens[rankings[i].tokens[c]];
+  }
+}
+
+// Adds other tokens of a row to its ranking; of equal ones, those that are there stand first.
+void join(Ranking& ranking, const Ranking& others, int num_candidates) {
+  int kept = num_candidates, taken = 0;
+  while (kept && others.logits[taken] > ranking.logits[kept - 1]) kept--, taken++;
+  for (int place = num_candidates - 1; taken; place--) {
+    const bool is_other = !kept || others.logits[taken - 1] <= ranking.logits[kept - 1];
+    const Ranking& from = is_other ? others : ranking;
+    const int rank = is_other ? --taken : --kept;
+    ranking.logits[place] = from.logits[rank];
+    ranking.tokens[place] = from.tokens[rank];
+  }
+  const bool is_greater = ranking.log_sum > others.log_sum;
+  const float greater = is_greater ? ranking.log_sum : others.log_sum;
+  ranking.log_sum = greater + log1pf(expf((is_greater ? others.log_sum : ranking.log_sum) - greater));
+}
+
+// Ranks the tokens of all rows: all there are, or those of the common list and then each sentence's own.
+void rank_rows(SearchState& state, const Rows& states, int num_rows, int num_candidates, Ranking* rankings,
+               Ranking* own) {
   const Model& model = *state.model;
+  if (!own) {
+    model.kernels->rank(model.projection, states, num_rows, state.edits.data(), model.bans, num_candidates, rankings);
+    return;
+  }
+  rank_list(state, state.common, states, num_rows, num_candidates, rankings);
   for (int row = 0, count; row < num_rows; row += count) {
-    const Shortlist& list = state.rows[row].sentence->shortlist;
-    count = 1;
-    while (row + count < num_rows && (list.num_tokens ? state.rows[row + count].sentence == state.rows[row].sentence
-                                                      : !state.rows[row + count].sentence->shortlist.num_tokens)) {
-      count++;
-    }
-    const Rows part = behind(states, row, model.header.width);
-    const Linear& projection = list.num_tokens ? list.projection : model.projection;
-    const float* bans = list.num_tokens ? nullptr : model.bans;
-    model.kernels->rank(projection, part, count, state.edits.data(), bans, num_candidates,
-                        state.model->rankings.data() + row);
-    for (int i = row; list.num_tokens && i < row + count; i++) {
-      int32_t* tokens = state.model->rankings[i].tokens;
-      for (int c = 0; c < num_candidates; c++) tokens[c] = list.tokens[tokens[c]];
-    }
+    const Sentence& sentence = *state.rows[row].sentence;
+    for (count = 1; row + count < num_rows && state.rows[row + count].sentence == &sentence;) count++;
+    if (!sentence.shortlist.num_tokens) continue;
+    rank_list(state, sentence.shortlist, behind(states, row, model.header.width), count, num_candidates, own + row);
+    for (int i = row; i < row + count; i++) join(rankings[i], own[i], num_candidates);
   }
 }
 
@@ -230,17 +258,19 @@ Status take_step(SearchState& state, const Step& step) {
   state.is_broken = true;
   int num_rows;
   if (!list_rows(state, step, num_rows)) return kNoMemory;
-  const size_t num_best = static_cast<size_t>(num_rows) * step.num_candidates;
-  if (!model.rankings.reserve(num_rows) || !model.logits.reserve(num_best) || !model.tokens.reserve(num_best))
+  const int num_rankings = state.common.num_tokens ? 2 * num_rows : num_rows;
+  const size_t num_best = static_cast<size_t>(num_rankings) * step.num_candidates;
+  if (!model.rankings.reserve(num_rankings) || !model.logits.reserve(num_best) || !model.tokens.reserve(num_best))
     return kNoMemory;
-  for (int row = 0; row < num_rows; row++) {
-    model.rankings[row].logits = model.logits.data() + static_cast<size_t>(row) * step.num_candidates;
-    model.rankings[row].tokens = model.tokens.data() + static_cast<size_t>(row) * step.num_candidates;
+  for (int i = 0; i < num_rankings; i++) {
+    model.rankings[i].logits = model.logits.data() + static_cast<size_t>(i) * step.num_candidates;
+    model.rankings[i].tokens = model.tokens.data() + static_cast<size_t>(i) * step.num_candidates;
   }
+  Ranking *rankings = model.rankings.data(), *own = num_rankings > num_rows ? rankings + num_rows : nullptr;
   Rows states;
-  if (!list_edits(state, step, num_rows, model.rankings.data())) return kNoMemory;
+  if (!list_edits(state, step, num_rows, rankings, own)) return kNoMemory;
   if (!decode(model, state.rows.data(), num_rows, states, nullptr)) return kNoMemory;
-  rank_rows(state, states, num_rows, step.num_candidates);
+  rank_rows(state, states, num_rows, step.num_candidates, rankings, own);
   for (int b = 0, row = 0; b < state.num_sentences; b++) {
     int count = 0;
     while (row + count < num_rows && state.rows[row + count].sentence == state.sentences[b]) count++;

@@ -16,6 +16,7 @@ struct SearchState {
   int32_t num_sentences = 0;    // B
   bool awaits_advance = false;  // after a step
   bool is_broken = false;       // a step failed on its way: the state can only be closed
+  Shortlist common;             // what all sentences may use beside their own; without any, they may use all tokens
   Array<Sentence*> sentences;
   // Of a step, by row of the decoder: hypotheses whose score is minus infinity have none.
   Array<DecoderRow> rows;

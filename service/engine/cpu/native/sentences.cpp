@@ -91,9 +91,8 @@ void reorder(Sentence& sentence, int beam_size, const int64_t* parents) {
   sentence.lengths.swap(sentence.next_lengths);
 }
 
-bool choose_tokens(const Model& model, Sentence& sentence, const int32_t* tokens, int num_tokens) {
+bool choose_tokens(const Model& model, Shortlist& list, const int32_t* tokens, int num_tokens) {
   const Linear& all = model.projection;
-  Shortlist& list = sentence.shortlist;
   // Weights are copied by four bytes, a float or four integers: [N / 16][K or K / 4][16].
   const size_t num_outputs = round_up(num_tokens, kBlock), num_fours = all.num_inputs / (all.integers ? 4 : 1);
   const auto place_of = [&](size_t n, size_t k) { return (n / kPanel * num_fours + k) * kPanel + n % kPanel; };

@@ -30,9 +30,9 @@ inline void release(Source* source) {
   if (--source->num_holders == 0) delete source;
 }
 
-// The projection to the tokens of a shortlist.
+// The projection to some tokens.
 struct Shortlist {
-  int32_t num_tokens = 0;  // 0: all tokens
+  int32_t num_tokens = 0;
   Linear projection = {};
   Array<int32_t> tokens;  // ascending, and the last one again up to a multiple of 64
   Array<float> weights, scales, bias;  // weights may be integers
@@ -49,7 +49,7 @@ struct Sentence {
   Array<int32_t> lengths, next_lengths;  // [K]
   int32_t past_capacity = 0;
   Array<int32_t> places;  // scratch of compaction: [columns]
-  Shortlist shortlist;
+  Shortlist shortlist;    // beside the tokens that all sentences of its state may use
 
   ~Sentence() {
     if (source) release(source);
@@ -70,8 +70,8 @@ struct Sentence {
 // Begins a sentence with hypotheses that have no past; false where there is no memory.
 [[nodiscard]] bool begin(Sentence& sentence, Source* source, int beam_size);
 
-// Keeps a sentence to these tokens, which ascend and are below the model's number of them.
-[[nodiscard]] bool choose_tokens(const Model& model, Sentence& sentence, const int32_t* tokens, int num_tokens);
+// Packs the projection to these tokens, which ascend and are below the model's number of them.
+[[nodiscard]] bool choose_tokens(const Model& model, Shortlist& list, const int32_t* tokens, int num_tokens);
 
 // Makes room for so many columns more, in the cache and in every past.
 [[nodiscard]] bool make_room(const Model& model, Sentence& sentence, int beam_size, int num_new);
