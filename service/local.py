@@ -17,10 +17,9 @@ from model.bundle import Bundle
 from service.config import LimitsConfig
 from service.engine.wire import FailureKind, Job, JobResult, Outcome, Runtime
 from service.errors import InternalError
-from service.models.catalogue import Settled
-from service.models.check import load_tokenizer
-from service.models.info import TextCodec, describe, index_of
-from service.models.options import search_params
+from service.models.catalogue import Settled, index_of
+from service.models.info import TextCodec, describe, search_params
+from service.models.repository import load_tokenizer
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.text.glossary import Glossary
 from service.threads import available_threads, loop_in_thread

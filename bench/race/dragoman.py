@@ -39,7 +39,7 @@ from service.engine.wire import (
     to_frame,
 )
 from service.engine.worker import command_line, create_runner, environment
-from service.scheduler.packed_weights import PackedWeights
+from service.scheduler.engines import PackedWeights
 
 ROWS, STREAM_ROWS, GPU_ROWS = (32, 64, 128, 256), (16, 32, 64, 128), (256, 512, 1_024, 2_048)
 QUIET_S = 3_600.0  # between signs of life: an idle engine must not wake up while the other side is timed

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from service.api.auth import KEY_HEADERS, Authenticator, Metadata
 from service.call import PHASES, Call, Caller
 from service.config import TelemetryConfig
-from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
-from service.extras import how_to_install
+from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable, how_to_install
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
 from service.telemetry.metrics import Metrics
@@ -40,43 +39,6 @@ Refuse: TypeAlias = Callable[[Caller, float], DragomanError | None]  # with the 
 _random = Random()
 
 
-class SlowCalls:
-    """Logs calls that took longer than the threshold, a line each with where the time went."""
-
-    def __init__(self, threshold_s: float, *, count: Callable[[], None], limit: LogLimit | None = None) -> None:
-        """Watch calls; `count` is told of each that takes longer than `threshold_s`, logged or not."""
-        self.threshold_s = threshold_s
-        self._count = count
-        self._limit = limit or LogLimit(max_lines=SLOW_CALLS_LOGGED, period_s=SLOW_CALLS_S)
-
-    def log(self, call: Call) -> None:
-        """Log a call that took longer; streams, be they texts or a health Watch, last as long as they please."""
-        if not call.has_phases:
-            return
-        self._count()
-        left_out = self._limit.take()
-        if left_out is None:
-            return
-        phases = {f"{name}_ms": round(getattr(call, f"{name}_s") * 1e3, 1) for name in PHASES}
-        get_logger().warning(
-            "slow_request",
-            request_id=call.request_id,
-            method=call.method,
-            model=call.model,
-            client=call.caller.name,
-            client_source=call.caller.source,
-            code=call.code,
-            duration_ms=round(call.duration_s * 1e3, 1),
-            **phases,
-            last_phase=call.phase,
-            texts=call.texts,
-            finished_texts=call.finished_texts,
-            source_tokens=call.source_tokens,
-            target_tokens=call.target_tokens,
-            left_out=left_out,
-        )
-
-
 class CallLifecycle:
     """The calls of one process, whatever their protocol."""
 
@@ -87,7 +49,7 @@ class CallLifecycle:
         authenticator: Authenticator | None = None,
         refuse: Refuse | None = None,
         observers: Sequence[CallObserver] = (),
-        slow_calls: SlowCalls | None = None,
+        slow_s: float | None = None,
     ) -> None:
         """Begin with no call.
 
@@ -95,14 +57,15 @@ class CallLifecycle:
             authenticator: None for one that lets everybody call.
             refuse: asked before a call is worked for; None, or why this caller's call is refused.
             observers: told of each call that has ended, after it was counted.
-            slow_calls: logs calls that took too long; None: nobody asks.
+            slow_s: calls that take longer are logged; None: none are.
         """
         self.calls: set[Call] = set()  # in progress
         self._metrics = metrics
         self._authenticator = authenticator or Authenticator()
         self._refuse = refuse
         self._observers = observers
-        self._slow_calls = slow_calls
+        self._slow_s = slow_s
+        self._slow_calls = LogLimit(max_lines=SLOW_CALLS_LOGGED, period_s=SLOW_CALLS_S)
         self._refusals = LogLimit(max_lines=REFUSALS_LOGGED, period_s=60.0)
 
     def begin(
@@ -198,14 +161,37 @@ class CallLifecycle:
         priority = call.priority.label if call.priority is not None else ""
         model = OTHER if call.has_several_models else call.model
         self._metrics.call_answered(call.method, model, call.code, call.duration_s, priority=priority)
-        observers = self._observers
-        if self._slow_calls is not None and call.duration_s > self._slow_calls.threshold_s:
-            observers = (*observers, self._slow_calls.log)
-        for observer in observers:
+        if self._slow_s is not None and call.duration_s > self._slow_s and call.has_phases:
+            self._log_slow(call)
+        for observer in self._observers:
             try:
                 observer(call)
             except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
                 get_logger().error("observer_failed", **describe_error(error))
+
+    def _log_slow(self, call: Call) -> None:
+        """Log a call that took long, with where the time went; streams, which may last, have no phases."""
+        self._metrics.families.slow_requests.inc()
+        left_out = self._slow_calls.take()
+        if left_out is None:
+            return
+        get_logger().warning(
+            "slow_request",
+            request_id=call.request_id,
+            method=call.method,
+            model=call.model,
+            client=call.caller.name,
+            client_source=call.caller.source,
+            code=call.code,
+            duration_ms=round(call.duration_s * 1e3, 1),
+            **{f"{name}_ms": round(getattr(call, f"{name}_s") * 1e3, 1) for name in PHASES},
+            last_phase=call.phase,
+            texts=call.texts,
+            finished_texts=call.finished_texts,
+            source_tokens=call.source_tokens,
+            target_tokens=call.target_tokens,
+            left_out=left_out,
+        )
 
 
 def _request_id(metadata: Metadata) -> str:

@@ -27,8 +27,8 @@ from service.cli.options import (
     with_record,
 )
 from service.cli.output import EXIT_SOME_FAILED
-from service.models.info import index_of
-from service.models.options import search_params
+from service.models.catalogue import index_of
+from service.models.info import search_params
 from service.ranges import OUTAGE, PROCESSES, RECORDS
 from service.records import BEAM, TranslateOptions
 from service.tools.bulk.formats import BulkPart

@@ -24,8 +24,7 @@ from service.engine.cpu.native.choice import library_problem
 from service.engine.cpu.native.library import instruction_set
 from service.engine.cuda.device import probe
 from service.engine.wire import FinishReason
-from service.errors import DragomanError
-from service.extras import how_to_install
+from service.errors import DragomanError, how_to_install
 from service.models.repository import BundleCandidate, BundleSource, bundle_source
 from service.ranges import ANY_PORT
 from service.records import TranslateOptions
@@ -228,7 +227,7 @@ def check_port(subject: str, host: str, port: int) -> Finding:
 def check_bundle(candidate: BundleCandidate) -> Finding:
     """Check every file of the model against its manifest, and its name against its directory."""
     from model.bundle import Bundle
-    from service.models.check import check_identity
+    from service.models.repository import check_identity
 
     bundle = Bundle.load(candidate.directory)
     check_identity(bundle, candidate)

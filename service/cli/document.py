@@ -15,7 +15,7 @@ from model.files import require_writable, write_whole
 from service.documents.draft import FileDraft, Line, Unit, place_of, report_of
 from service.documents.formats import DocumentFormat, format_of, read_file
 from service.errors import DragomanError, InvalidInput, NotFound
-from service.models.info import index_of
+from service.models.catalogue import index_of
 from service.records import ModelInfo, Translation
 
 AUTO = "auto"  # the format that the suffix says

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from model.files import require_writable, write_whole
 from service.cli.options import AsJson, ranged, text_in, with_examples
-from service.extras import how_to_install
+from service.errors import how_to_install
 from service.ranges import MILLISECONDS, RATE, REPLICAS
 from service.tools.loadtest.plan import Measured, read
 

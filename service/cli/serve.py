@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -84,9 +84,7 @@ def serve(
         typer.echo(to_toml(server_config, setting_sources(config, given)))
         return
     if check_config:
-        from service.server.preflight import check
-
-        if problems := check(server_config):  # models, certificates, keys
+        if problems := check_files(server_config):  # models, certificates, keys
             raise ValueError(problems[0])
         typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
         return
@@ -108,6 +106,55 @@ def serve(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(_serve(server_config, demo))
     raise typer.Exit(exit_code)
+
+
+def check_files(config: ServerConfig) -> list[str]:
+    """Return what is wrong with the settings as far as files tell, one line each; starts no engine and binds no port.
+
+    Of each model, the bundles are opened that a start would open.
+    """
+    from model.files import require_writable
+    from service.api.auth import authenticator
+    from service.api.calls import load_traces
+    from service.api.grpc.server import server_tls
+    from service.translate.glossaries import Glossaries
+
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: server_tls(config.security),
+        lambda: authenticator(config.security),
+        lambda: load_traces(config.telemetry),
+        lambda: Glossaries(config.models.glossaries, period_s=config.models.watch_period_s),
+    )
+    problems = list(_bad_models(config))
+    for make in checks:  # as the server makes these parts
+        try:
+            make()
+        except ValueError as error:  # ConfigError
+            problems.append(str(error))
+    ports_file = config.lifecycle.ports_file
+    if ports_file is not None:
+        try:
+            require_writable(ports_file)
+        except OSError as error:
+            problems.append(f"lifecycle.ports_file {ports_file} cannot be written: {error.strerror}")
+    return [" ".join(problem.split()) for problem in problems]
+
+
+def _bad_models(config: ServerConfig) -> Iterator[str]:
+    """Yield a problem for each name without a version that can serve: that of the newest version."""
+    from service.models.repository import BundleChecker, bundle_source, check_until_good
+
+    try:
+        checker = BundleChecker(config)
+        candidates = bundle_source(config)()
+    except ValueError as error:
+        yield str(error)
+        return
+    for found in candidates.values():
+        checked = check_until_good(checker, found)
+        newest = checked[found[0]]
+        if isinstance(newest, Exception) and all(isinstance(one, Exception) for one in checked.values()):
+            yield str(newest)
 
 
 async def _serve(config: ServerConfig, demo: str | None) -> int:

@@ -1,24 +1,24 @@
-"""What calls use of the scheduler process: the models to ask for, which one a call means, and the way in."""
+"""What calls use of the scheduler process: the models that they can ask for, and which one a call means."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias
 
-from service.call import Call, Caller
-from service.config import LimitsConfig
+from service.call import Call
 from service.engine.wire import Job, JobResult, SearchParams
-from service.errors import DeadlineExceeded, InternalError, OutOfMemory, Overloaded
-from service.models.info import TextCodec, index_of
+from service.errors import InternalError, NotFound
+from service.models.info import TextCodec, pair_distance
 from service.records import ModelInfo
-from service.scheduler.admission import MIN_RETRY_S, Admission, Kind, Reservation
-from service.scheduler.waiting_lines import WaitingLines
+from service.scheduler.admission import Reservation
 
 Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
 
 _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
+_MAX_ECHO = 40  # characters of a caller's value in a message
+_MAX_OFFERS = 12  # language pairs in a message
 
 
 class Work(NamedTuple):
@@ -136,102 +136,41 @@ class Catalogue:
         return models[index_of(infos, model=model, source_language=source_language, target_language=target_language)]
 
 
-_Result = TypeVar("_Result")
+def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:
+    """Return the index of the model whose languages are closest, the first of several; an empty language fits all.
 
-
-class CallScheduler:
-    """Lets calls in, and has models work for them; a frontend in another process has a `RemoteScheduler` in its place.
-
-    A request that finds no room is refused.  A text of a stream waits in line until there is some, and holds nothing
-    meanwhile.
-    """
-
-    def __init__(self, catalogue: Catalogue, limits: LimitsConfig) -> None:
-        """Let calls in that find their models in `catalogue`."""
-        self.catalogue = catalogue
-        self.lines = WaitingLines()
-        self._empty = asyncio.Event()
-        self.admission = Admission(limits, on_empty=self._empty.set, on_leave=self.lines.departed)
-
-    async def open_stream(self, caller: Caller) -> Reservation:
-        """Return a reservation for a stream; raises as `Admission.admit_stream`."""
-        return self.admission.admit_stream(caller)
-
-    async def load(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
-        """As `ServedModel.load`."""
-        if reservation.is_of_stream:
-            await self._in_turn(model, call, lambda own: model.load(call, own))
-        else:
-            await model.load(call, reservation)
-
-    async def run(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """As `ServedModel.run`."""
-        if not reservation.is_of_stream:
-            return await model.run(work, call, reservation)
-        if work.is_continuation:
-            with reservation.part() as own:
-                return await model.run(work, call, own)
-        return await self._in_turn(model, call, lambda own: _run_anew(model, work, call, own))
-
-    async def run_for(self, model: ServedModel, work: Work, call: Call, kind: Kind) -> list[Settled]:
-        """Have a model work for a call of another process, where its reservation is of this kind; raises as `run`."""
-        if kind == "stream":
-            return await self._in_turn(model, call, lambda own: _run_anew(model, work, call, own))
-        if kind == "part":
-            reservation = self.admission.admit_part(call.caller)
-        else:
-            now = time.monotonic()
-            reservation = self.admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
-        with reservation:
-            return await _run_anew(model, work, call, reservation)
-
-    async def all_left(self) -> None:
-        """Return when every call that was let in has been answered."""
-        while self.admission.requests:
-            self._empty.clear()
-            await self._empty.wait()
-
-    async def _in_turn(
-        self, model: ServedModel, call: Call, step: Callable[[Reservation], Awaitable[_Result]]
-    ) -> _Result:
-        """Return what a step gives that has a reservation of its own, once that is not refused."""
-        # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
-        line = (call.caller.identity, model.info.name, call.priority)
-        retry_after_s: float | None = None
-        if not self.lines.has_line(line):
-            try:
-                with self.admission.admit_part(call.caller) as own:
-                    return await step(own)
-            except Overloaded as error:
-                retry_after_s = _pause_s(error)
-        with self.lines.queue(line) as place:
-            while True:
-                await place.turn(retry_after_s)
-                try:
-                    with self.admission.admit_part(call.caller, on_room=place.enter) as own:
-                        return await step(own)
-                except Overloaded as error:
-                    retry_after_s = _pause_s(error)
-                    place.join()  # it has left the line if an engine was too full for what admission had let in
-
-
-async def _run_anew(model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-    """Have a model work whose texts hold nothing yet."""
-    reservation.take_characters(work.characters)
-    if not model.is_loaded:
-        await model.load(call, reservation)
-    return await model.run(work, call, reservation)
-
-
-def _pause_s(refusal: Overloaded) -> float:
-    """Return how long the first in line waits at most before it tries again.
+    Args:
+        model: the only one that is meant; None: any.
 
     Raises:
-        OutOfMemory: an engine had too little memory; to wait for room is of no use.
-        DeadlineExceeded: the text would be too late.
+        NotFound: no model fits; the message lists what there is.
     """
-    if isinstance(refusal, OutOfMemory):
-        raise refusal
-    if refusal.reason == "deadline_unattainable":
-        raise DeadlineExceeded(str(refusal), reason=refusal.reason) from refusal
-    return max(refusal.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try
+    named = [index for index, info in enumerate(infos) if model is None or info.name == model]
+    if not named:
+        names = ", ".join(info.name for info in infos)
+        asked = "" if model is None else f" {_echo(model)}"
+        raise NotFound(f"there is no model{asked}; loaded: {names or 'none'}")
+    fitting = [
+        (distance, index)
+        for index in named
+        if (distance := pair_distance(infos[index], source_language, target_language)) is not None
+    ]
+    if fitting:
+        return min(fitting)[1]
+    offers = [_offer(infos[index]) for index in named]
+    some = ", ".join(offers[:_MAX_OFFERS]) + (f" and {len(offers) - _MAX_OFFERS} more" * (len(offers) > _MAX_OFFERS))
+    languages = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
+    raise NotFound(f"there is no model for {languages}; language pairs: {some}")
+
+
+def _offer(info: ModelInfo) -> str:
+    if not info.languages:
+        return f"{info.source_language}-{info.target_language}"
+    return (
+        f"{info.name} from {len(info.source_languages)} to {len(info.target_languages)} languages (ListModels has them)"
+    )
+
+
+def _echo(value: str) -> str:
+    """Return a caller's value, short and harmless in a message."""
+    return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")

@@ -1,12 +1,13 @@
-"""Describes models, finds the one that a request means, and turns texts into token ids and back.
+"""Describes models, turns texts into token ids and back, and the options of a request into search parameters.
 
 This module knows bundles, tokenizers and records, but no running engine and no server, so a server and `service.local`
-give the same answers.
+give the same answers.  The range of each option stands at its field of `TranslateOptions`.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from model.bundle import Bundle
 from model.language_codes import flores_of
@@ -16,15 +17,17 @@ from model.spelling import Spellings
 from model.tokenizer import SupportsTokens
 from service.config import LimitsConfig
 from service.engine.wire import Device, FinishReason, Hypothesis, SearchParams
-from service.errors import InvalidInput, NotFound, TooLong
-from service.records import ModelInfo, Span, TranslatedText, TranslateOptions
+from service.errors import InvalidInput, TooLong
+from service.records import OPTIONS, ModelInfo, Span, TranslatedText, TranslateOptions
 from service.text.protect import Alphabet
 from service.text.scripts import closeness
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
-_MAX_ECHO = 40  # characters of a caller's value in a message
-_MAX_OFFERS = 12  # language pairs in a message
 _MOST_PAIRS = 256  # codecs that a model of several languages keeps
+_MAX_PHRASES = 64
+_MAX_PHRASE_CHARACTERS = 200
+_PARAMS = tuple(name for name in OPTIONS if name in SearchParams._fields)
+_RANGES = {name: (within.least, within.most) for name in _PARAMS if (within := OPTIONS[name].range) is not None}
 
 
 def describe(
@@ -79,41 +82,6 @@ def languages_of(info: ModelInfo) -> tuple[Language, ...]:
     return info.languages or (
         Language(code=source, flores=flores_of(source), is_target=False),
         Language(code=target, flores=flores_of(target), is_source=False),
-    )
-
-
-def index_of(infos: Sequence[ModelInfo], *, model: str | None, source_language: str, target_language: str) -> int:
-    """Return the index of the model whose languages are closest, the first of several; an empty language fits all.
-
-    Args:
-        model: the only one that is meant; None: any.
-
-    Raises:
-        NotFound: no model fits; the message lists what there is.
-    """
-    named = [index for index, info in enumerate(infos) if model is None or info.name == model]
-    if not named:
-        names = ", ".join(info.name for info in infos)
-        asked = "" if model is None else f" {_echo(model)}"
-        raise NotFound(f"there is no model{asked}; loaded: {names or 'none'}")
-    fitting = [
-        (distance, index)
-        for index in named
-        if (distance := pair_distance(infos[index], source_language, target_language)) is not None
-    ]
-    if fitting:
-        return min(fitting)[1]
-    offers = [_offer(infos[index]) for index in named]
-    some = ", ".join(offers[:_MAX_OFFERS]) + (f" and {len(offers) - _MAX_OFFERS} more" * (len(offers) > _MAX_OFFERS))
-    languages = " to ".join(_echo(code) if code else "any language" for code in (source_language, target_language))
-    raise NotFound(f"there is no model for {languages}; language pairs: {some}")
-
-
-def _offer(info: ModelInfo) -> str:
-    if not info.languages:
-        return f"{info.source_language}-{info.target_language}"
-    return (
-        f"{info.name} from {len(info.source_languages)} to {len(info.target_languages)} languages (ListModels has them)"
     )
 
 
@@ -326,11 +294,93 @@ def for_request(
     return info, codec.between(info.source_language, info.target_language)
 
 
-def _echo(value: str) -> str:
-    """Return a caller's value, short and harmless in a message."""
-    return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")
-
-
 def _too_long(index: int, length: int, unit: str, limit: int) -> TooLong:
     message = f"has {length} {unit}, at most {limit} are accepted"
     return TooLong(message, field=f"texts[{index}]", index=index)
+
+
+def search_params(info: ModelInfo, options: TranslateOptions, codec: TextCodec | None = None) -> SearchParams:
+    """Return the options, with the model's defaults where they are absent.
+
+    Args:
+        info: its default options have what every search needs, and their max_target_tokens is the model's limit.
+        options: of the request.
+        codec: of the model; may be left out where no phrases are to be suppressed.
+
+    Raises:
+        InvalidInput: names the option, its value, and the range or what does not fit.
+    """
+    given, defaults = _given(options), _given(info.default_options)
+    params = SearchParams(**{**defaults, **given})
+    limits = {
+        **_RANGES,
+        "beam_size": (1, info.max_beam_size),
+        "num_hypotheses": (1, params.beam_size),
+        "max_target_tokens": (1, defaults["max_target_tokens"]),
+        "min_target_tokens": (0, params.max_target_tokens - 1),
+    }
+    for name, (least, most) in limits.items():
+        _check_range(name, getattr(params, name), least, most)
+    if params.use_shortlist and not info.has_shortlist:
+        raise _refused("use_shortlist", params, "the model has no shortlist")
+    if params.repetition_penalty != 1.0 and not info.has_repetition_penalty:
+        reason = "the model was exported before its graphs took one: export it again"
+        raise _refused("repetition_penalty", params, reason)
+    if params.sampling_top_k:
+        _check_sampling(params)
+    elif drawn := [name for name in given if name.startswith("sampling_") and name != "sampling_top_k"]:
+        raise _refused(
+            drawn[0], params, f"nothing is drawn without sampling_top_k, up to {_RANGES['sampling_top_k'][1]:,}"
+        )
+    phrases = _checked(options.suppressed_phrases)
+    return params._replace(suppressed=codec.spellings(phrases)) if phrases and codec is not None else params
+
+
+def _given(options: TranslateOptions) -> dict[str, Any]:
+    return {name: value for name in _PARAMS if (value := getattr(options, name)) is not None}
+
+
+def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float | None) -> SearchParams:
+    """Halve the beam from `threshold_s` of waiting work on, and once more from twice as much on.
+
+    5 becomes 2, then 1; never less than the hypotheses that were asked for.  Without a threshold the beam stays.
+    """
+    if threshold_s is None or waiting_s < threshold_s:
+        return params
+    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
+    return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
+
+
+def _check_range(option: str, value: float, low: float, high: float) -> None:
+    """Raise InvalidInput if the value of an option is outside its range, both ends included."""
+    if not low <= value <= high:  # also refuses NaN
+        given = value if isinstance(value, int) else f"{value:g}"
+        raise InvalidInput(f"options.{option} is {given}, from {low} to {high} is accepted", field=f"options.{option}")
+
+
+def _check_sampling(params: SearchParams) -> None:
+    if params.beam_size != 1:
+        raise _refused("sampling_top_k", params, f"beam_size is {params.beam_size}: tokens are drawn with beam_size 1")
+    if params.return_alternatives:
+        raise _refused("sampling_top_k", params, "return_alternatives is true: alternatives are searched, not drawn")
+    if params.sampling_top_p == 0.0:
+        raise _refused("sampling_top_p", params, "more than 0 is accepted")
+
+
+def _checked(phrases: Sequence[str]) -> Sequence[str]:
+    field = "options.suppressed_phrases"
+    if len(phrases) > _MAX_PHRASES:
+        message = f"{field} has {len(phrases)} phrases, at most {_MAX_PHRASES} are accepted"
+        raise InvalidInput(message, field=field)
+    for index, phrase in enumerate(phrases):
+        if not 0 < len(phrase.strip()) <= len(phrase) <= _MAX_PHRASE_CHARACTERS:
+            length = "is blank" if not phrase.strip() else f"has {len(phrase)} characters"
+            message = f"{field}[{index}] {length}, from 1 to {_MAX_PHRASE_CHARACTERS} characters are accepted"
+            raise InvalidInput(message, field=f"{field}[{index}]")
+    return phrases
+
+
+def _refused(option: str, params: SearchParams, reason: str) -> InvalidInput:
+    value = getattr(params, option)
+    given = str(value).lower() if isinstance(value, int) else f"{value:g}"
+    return InvalidInput(f"options.{option} is {given}, and {reason}", field=f"options.{option}")

@@ -23,13 +23,11 @@ from service.call import Call
 from service.config import LimitsConfig, ServerConfig
 from service.engine.wire import Job, JobResult, SearchParams
 from service.engine.worker import return_freed_memory
-from service.errors import DeadlineExceeded, InternalError, Overloaded, Wait
+from service.errors import InternalError, Overloaded, Wait
 from service.models.cache import ModelCache
 from service.models.catalogue import Settled, UseCount, Work
-from service.models.check import load_tokenizer
-from service.models.info import TextCodec
-from service.models.options import search_params, smaller_beam
-from service.models.repository import BundleCandidate
+from service.models.info import TextCodec, search_params, smaller_beam
+from service.models.repository import BundleCandidate, load_tokenizer
 from service.models.translation_cache import Key, TranslationCache
 from service.records import ModelInfo, TranslateOptions
 from service.scheduler.admission import Reservation
@@ -255,14 +253,7 @@ async def run_work(work: Work, call: Call, reservation: Reservation, pool: Engin
         check_time(lengths, jobs[0].params, call, reservation, pool)
     reservation.got_room()
     call.phase = "queue"
-    if len(jobs) > 1:
-        return await _run_all(jobs, call, pool)
-    try:
-        result = await pool.submit(jobs[0], call)
-    except InternalError as error:
-        return [error]
-    call.job_finished(result)
-    return [result]
+    return await pool.run(jobs, call)
 
 
 def check_time(
@@ -276,42 +267,6 @@ def check_time(
 def _in_one_row(job: Job) -> Job:
     """Return a job that scores as it runs: in one pass over both sides."""
     return job._replace(params=job.params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1))
-
-
-async def _run_all(jobs: Sequence[Job], call: Call, pool: EnginePool) -> list[Settled]:
-    """Return the results in order; raise the first error that concerns more than its own text."""
-    futures: dict[int, asyncio.Future[JobResult]] = {}
-    # The longest first: they take the most steps, and the call is answered when its last text is.
-    for place in sorted(range(len(jobs)), key=lambda place: -jobs[place].num_tokens):
-        futures[place] = pool.submit(jobs[place], call)
-        futures[place].add_done_callback(partial(_count, call))
-    pending = set(futures.values())
-    try:
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-            for future in done:
-                if (error := future.exception()) and not isinstance(error, InternalError):
-                    raise error
-    except DeadlineExceeded as error:
-        for future in pending:
-            if not future.done():
-                future.set_exception(error)  # as late as the call: nobody has cancelled it
-        raise
-    finally:
-        for future in pending:
-            future.cancel()  # does nothing to those that are done
-    return [_settled(futures[place]) for place in range(len(jobs))]
-
-
-def _settled(future: "asyncio.Future[JobResult]") -> Settled:
-    error = future.exception()
-    return error if isinstance(error, InternalError) else future.result()
-
-
-def _count(call: Call, future: "asyncio.Future[JobResult]") -> None:
-    """Note in the call that a job has its result."""
-    if not future.cancelled() and future.exception() is None:
-        call.job_finished(future.result())
 
 
 # One golden sentence in so many may differ: another engine or processor rounds otherwise, and a near-tie between two
@@ -339,12 +294,10 @@ async def run_self_test(
     now = time.monotonic()
     call = Call(method="self_test", started=now, deadline=now + timeout_s)
     prefix = tuple(tokenizer.target_prefix)
-    jobs = [pool.submit(Job(tuple(tokenizer.encode(text)), params, prefix), call) for text in texts]
-    try:
-        best = [result.hypotheses[0] for result in await asyncio.gather(*jobs)]
-    finally:
-        for job in jobs:
-            job.cancel()
+    results = await pool.run([Job(tuple(tokenizer.encode(text)), params, prefix) for text in texts], call)
+    if failures := [result for result in results if isinstance(result, InternalError)]:
+        raise failures[0]
+    best = [result.hypotheses[0] for result in results if isinstance(result, JobResult)]
     if not all(math.isfinite(one.score) for one in best):
         raise BundleError("the self-test gave scores that are no numbers")
     found = [tokenizer.decode(one.token_ids) for one in best]

@@ -18,10 +18,9 @@ from typing import TypeVar
 
 from model.bundle import Bundle
 from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
-from service.models.check import check_until_good
 from service.models.loaded import LoadedModel
 from service.models.registry import ModelChange, Registry, Result
-from service.models.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError
+from service.models.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError, check_until_good
 from service.telemetry.logs import describe_error, get_logger
 from service.threads import in_daemon_thread
 

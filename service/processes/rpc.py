@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import isfunction
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple, cast
 
 from service.engine.wire import FRAME_HEADER_BYTES, frame_length, from_payload, to_frame
@@ -28,8 +29,7 @@ class FrameChannel(asyncio.Protocol):
     def __init__(self) -> None:
         self.num_received = 0  # records, so far
         self._transport: asyncio.Transport | None = None
-        self._outgoing: list[bytes] = []  # frames
-        self._bytes = bytearray()  # of a record that is not complete
+        self._rest = bytearray()  # of a record that is not complete
         self._records: deque[object] = deque()  # that nobody has taken
         self._take: Callable[[Any], None] | None = None
         self._error: Exception | None = None
@@ -37,10 +37,12 @@ class FrameChannel(asyncio.Protocol):
         self._news = asyncio.Event()
 
     def send(self, record: object) -> None:
-        """Send a record, with all others of this moment; what the other side cannot take in is lost with it."""
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(to_frame(record))
+        """Send a record; what the other side cannot take in is lost with it.
+
+        uvloop writes what is sent in one turn of the loop at once, so that the other side wakes up once.
+        """
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(to_frame(record))
 
     async def read(self) -> object | None:
         """Return the next record, None at the end; raise what unpickling raised if it is none."""
@@ -66,7 +68,6 @@ class FrameChannel(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the socket; what was sent still goes out."""
-        self._flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -74,25 +75,25 @@ class FrameChannel(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        self._bytes += data
+        received: bytes | bytearray = data
+        if self._rest:
+            self._rest += data
+            received = self._rest
         begin = 0
-        while not self._has_ended and len(self._bytes) - begin >= FRAME_HEADER_BYTES:
+        while not self._has_ended and len(received) - begin >= FRAME_HEADER_BYTES:
             payload = begin + FRAME_HEADER_BYTES
-            end = payload + frame_length(bytes(self._bytes[begin:payload]))
-            if end > len(self._bytes):
+            end = payload + frame_length(bytes(received[begin:payload]))
+            if end > len(received):
                 break
-            self._receive(bytes(self._bytes[payload:end]))
+            self._receive(bytes(received[payload:end]))
             begin = end
-        del self._bytes[:begin]
+        if received is self._rest:
+            del self._rest[:begin]
+        else:
+            self._rest += received[begin:]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(None)
-
-    def _flush(self) -> None:
-        """Write everything at once: each write wakes the other side."""
-        if self._outgoing and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"".join(self._outgoing))
-        self._outgoing.clear()
 
     def _receive(self, payload: bytes) -> None:
         try:
@@ -119,6 +120,7 @@ class FrameChannel(asyncio.Protocol):
         self._news.set()
 
 
+_Interface = TypeVar("_Interface")
 _Result = TypeVar("_Result")
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -176,8 +178,7 @@ class Peer:
         self._methods |= {
             method.__qualname__: getattr(one, name)
             for interface, one in objects.items()
-            for name, method in vars(interface).items()
-            if isfunction(method) and not name.startswith("_")
+            for name, method in _methods_of(interface)
         }
 
     @property
@@ -203,6 +204,11 @@ class Peer:
         reply.add_done_callback(partial(self._settle, number))
         self._send(Request(number, method.__qualname__, arguments))
         return reply
+
+    def remote(self, interface: type[_Interface]) -> _Interface:
+        """Return an object with the methods of this interface, each of which is called in the other process."""
+        methods = {name: partial(self.call, method) for name, method in _methods_of(interface)}
+        return cast("_Interface", SimpleNamespace(**methods))
 
     def tell(self, method: Callable[[Any, *_Arguments], None], *arguments: *_Arguments) -> None:
         """Call a method of the other process, if there is one; what it raises ends that process."""
@@ -257,3 +263,7 @@ class Peer:
         del self._waiting[number]
         if reply.cancelled() and self._send is not None:
             self._send(Cancel(number))
+
+
+def _methods_of(interface: type) -> list[tuple[str, Any]]:
+    return [(name, one) for name, one in vars(interface).items() if isfunction(one) and not name.startswith("_")]

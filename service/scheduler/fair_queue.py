@@ -92,10 +92,10 @@ class FairQueue(Generic[AnyEntry]):
         self._aging: OrderedDict[int, AnyEntry] = OrderedDict()  # batch work in order of arrival
         self._numbers = count()
         self._served = 0.0  # cost, in all
-        self.typical_cost = 0.0  # a moving average over what was pushed
+        self.typical_cost = 0.0  # a moving average over what has come
 
     def __len__(self) -> int:
-        return sum(lines.num_entries for lines in self._classes)
+        return self._interactive.num_entries + self._aged.num_entries + self._batch.num_entries
 
     def __iter__(self) -> Iterator[AnyEntry]:
         """Everything that waits, in no order."""
@@ -105,11 +105,15 @@ class FairQueue(Generic[AnyEntry]):
     @property
     def cost(self) -> float:
         """Cost of everything that waits."""
-        return sum(lines.cost for lines in self._classes)
+        return self._interactive.cost + self._aged.cost + self._batch.cost
+
+    def learn_cost(self, cost: float) -> None:
+        """Count a piece of work in the typical cost."""
+        self.typical_cost += (cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else cost
 
     def push(self, entry: AnyEntry) -> None:
         """Put an entry, whose cost is known, behind all others of its caller and class."""
-        self.typical_cost += (entry.cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else entry.cost
+        self.learn_cost(entry.cost)
         entry.number = next(self._numbers)
         if entry.priority is Priority.BATCH:
             self._batch.add(entry, quantum=self.typical_cost, served=self._served)
@@ -131,13 +135,16 @@ class FairQueue(Generic[AnyEntry]):
         Args:
             may_be_batch: whether there is room for batch work, too.
         """
-        self._promote(now)
+        if self._aging:
+            self._promote(now)
         if not may_be_batch:
             return self._interactive.first(self.typical_cost)
         if self._aged_credit > 0.0 and self._aged.num_entries:
             return self._aged.first(self.typical_cost)
-        lines = next((lines for lines in self._classes if lines.num_entries), None)
-        return lines.first(self.typical_cost) if lines else None
+        for lines in self._classes:
+            if lines.num_entries:
+                return lines.first(self.typical_cost)
+        return None
 
     def serve(self, entry: AnyEntry) -> None:
         """Take out the entry that `peek` gave, at its caller's expense."""

@@ -36,7 +36,7 @@ class EngineLoad:
     work: int = 0  # rows x source tokens: a sentence takes about as many steps as it has source tokens
 
     def add(self, job: Job, sign: int = 1) -> None:
-        """Count a job that the engine is given."""
+        """Count a job that the engine is given; with -1, stop counting one that it has answered."""
         rows, tokens = job.params.num_rows, len(job.source_ids)
         self.jobs += sign
         self.rows += sign * rows
@@ -44,20 +44,15 @@ class EngineLoad:
         self.source_tokens += sign * job.source_width
         self.work += sign * rows * tokens
 
-    def remove(self, job: Job) -> None:
-        """Stop counting a job that the engine has answered."""
-        self.add(job, -1)
-
     def clear(self) -> None:
         """Count nothing: the engine has lost its jobs."""
         self.jobs = self.rows = self.batch_rows = self.source_tokens = self.work = 0
 
-    def has_room(self, job: Job, lookahead_jobs: int) -> bool:
-        """Whether the engine may take this job while it holds up to so many such jobs beyond what it can run."""
-        rows, tokens = job.params.num_rows, job.source_width
+    def has_room(self, rows: int, width: int, lookahead_jobs: int) -> bool:
+        """Whether the engine may take a job of this size while it holds up to so many more than it can run."""
         return (
             self.rows + rows <= self.max_rows + lookahead_jobs * rows
-            and self.source_tokens + tokens <= self.max_source_tokens + lookahead_jobs * tokens
+            and self.source_tokens + width <= self.max_source_tokens + lookahead_jobs * width
         )
 
     def gives_way(self, job: Job, fixed_rows: float) -> bool:
@@ -89,7 +84,7 @@ class EngineLoad:
 
 def rows_beside(loads: Sequence[EngineLoad], more: int) -> float:
     """Rows that each engine runs after so many more have come, on average."""
-    return min(sum(load.rows for load in loads) + more, sum(load.runnable_rows for load in loads)) / len(loads)
+    return min(sum([load.rows for load in loads]) + more, sum([load.runnable_rows for load in loads])) / len(loads)
 
 
 def choose_engine(
@@ -103,16 +98,15 @@ def choose_engine(
     Returns:
         None if no engine has room, see `EngineLoad.has_room`.
     """
-    with_room = (
-        number
-        for number, load in enumerate(loads)
-        if load.has_room(job, lookahead_jobs) and not (fixed_rows and load.gives_way(job, fixed_rows[number]))
-    )
-    return min(
-        with_room,
-        key=lambda number: (loads[number].rows / loads[number].runnable_rows, loads[number].work),
-        default=None,
-    )
+    rows, width = job.params.num_rows, job.source_width
+    best: int | None = None
+    least = inf, inf
+    for number, load in enumerate(loads):
+        if load.has_room(rows, width, lookahead_jobs) and not (fixed_rows and load.gives_way(job, fixed_rows[number])):
+            taken = load.rows / load.runnable_rows, load.work
+            if taken < least:
+                best, least = number, taken
+    return best
 
 
 # An engine holds sentences for two steps beyond those that run, so that no step passes with a row free while the
@@ -156,14 +150,26 @@ class JobQueue(Generic[QueuedJob]):
         """Number of source tokens that wait."""
         return sum(len(queued.item.source_ids) for queued in self)
 
-    def add(self, queued: QueuedJob) -> None:
-        """Put a job at the end of its caller's line."""
-        job = queued.item
+    def add(self, queued: QueuedJob, loads: Sequence[EngineLoad] = ()) -> int | None:
+        """Put a job at the end of its caller's line; or return the engine that takes it at once, as nothing waits.
+
+        Args:
+            queued: the job; one that an engine takes counts in that engine's load.
+            loads: of the engines that are up; batch work always waits until it is handed out.
+        """
+        job, now = queued.item, queued.arrived_at
         queued.cost = self.cost_model.cost(job.num_tokens, job.params)
-        if not job.is_batch:
-            self._interactive_at = queued.arrived_at
-        self._queue.push(queued)
         self.typical_tokens += (len(job.source_ids) - self.typical_tokens) / (_MEMORY if self.typical_tokens else 1)
+        if not job.is_batch:
+            self._interactive_at = now
+            if loads and not self._queue and not self._is_hopeless(job, loads, now):
+                number = choose_engine(loads, job, self._lookahead_jobs())
+                if number is not None:
+                    self._queue.learn_cost(queued.cost)
+                    loads[number].add(job)
+                    return number
+        self._queue.push(queued)
+        return None
 
     def remove(self, queued: QueuedJob) -> None:
         """Take a job out; one that is not in the queue any more is no error."""
@@ -220,14 +226,15 @@ class JobQueue(Generic[QueuedJob]):
             Seconds of work that goes before them, and seconds until the last one is done; zeros before enough was
             measured.
         """
-        total = sum(self.cost_model.cost(source_tokens, params) for source_tokens in sources)
+        cost_model = self.cost_model
+        total = sum([cost_model.cost(source_tokens, params) for source_tokens in sources])
         ahead = self._queue.cost_ahead(caller, priority, total) + self._held_beyond(loads)
-        ahead_s = self.cost_model.seconds(ahead, len(loads))
-        wait_s = self.cost_model.seconds(ahead + total, len(loads))  # until the last one has its place
-        if wait_s <= 0.0 and not any(load.rows for load in loads):  # whatever was measured, this request can correct it
+        ahead_s = cost_model.seconds(ahead, len(loads))
+        wait_s = cost_model.seconds(ahead + total, len(loads))  # until the last one has its place
+        if wait_s <= 0.0 and not sum([load.rows for load in loads]):  # whatever was measured, it can correct it
             return ahead_s, 0.0
         rows = rows_beside(loads, params.num_rows * len(sources))
-        return ahead_s, wait_s + self.cost_model.own_s(max(sources, default=0), params, rows)
+        return ahead_s, wait_s + cost_model.own_s(max(sources, default=0), params, rows)
 
     def _lookahead_jobs(self) -> int:
         """How many jobs an engine is given beyond those that it can run."""
@@ -249,7 +256,7 @@ class JobQueue(Generic[QueuedJob]):
 
     def _is_hopeless(self, job: Job, loads: Sequence[EngineLoad], now: float) -> bool:
         """Whether a job that goes to an engine now is too late; never if the engines have nothing else to do."""
-        if job.deadline is None or not any(load.rows for load in loads):
+        if job.deadline is None or not sum([load.rows for load in loads]):
             return False
         wait_s = self.cost_model.seconds(self._held_beyond(loads), len(loads))
         least_s = self.cost_model.least_s(len(job.source_ids), job.params, rows_beside(loads, job.params.num_rows))
@@ -257,4 +264,4 @@ class JobQueue(Generic[QueuedJob]):
 
     def _held_beyond(self, loads: Sequence[EngineLoad]) -> float:
         """Row-steps that the engines hold beyond what they can run; below zero, what they could still start."""
-        return sum(load.rows - load.runnable_rows for load in loads) * self.cost_model.row_cost.mean
+        return sum([load.rows - load.runnable_rows for load in loads]) * self.cost_model.row_cost.mean

@@ -1,237 +1,33 @@
-"""Takes jobs in, gives them to the engine processes, and returns a future for each job.
+"""Takes jobs in, gives them to the engine processes, and returns what becomes of them.
 
 The pool lives in an event loop.  Jobs wait here in the order of the job queue, where a cancelled or late job costs
 nothing.  An engine holds the jobs that it can run now and a few more, so that it never waits for this process.  Jobs
 also wait for an engine that is replaced at once.  When all replacements have to pause first, jobs are refused.
-
-    EngineHandle    one engine: its process, the jobs that it holds, and how their futures end
-    EnginePool      the jobs that wait, and all engines of a model
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
-from typing import Literal, Protocol
 
 from service.call import Call
-from service.engine.wire import (
-    CancelJob,
-    Command,
-    EngineSpec,
-    FailureKind,
-    Job,
-    JobResult,
-    Outcome,
-    Report,
-    SearchParams,
-    StepStats,
-)
-from service.engine.worker import command_line
-from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
-from service.processes.process import Program, StartError, Supervisor, SupervisorConfig
+from service.engine.wire import EngineSpec, Job, JobResult, SearchParams
+from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
+from service.processes.process import StartError, SupervisorConfig
 from service.records import Priority
-from service.scheduler.cost import CostModel
-from service.scheduler.fair_queue import Entry
+from service.scheduler.engines import (
+    EngineHandle,
+    EngineObserver,
+    EngineSnapshot,
+    JobGroup,
+    PackedWeights,
+    Pending,
+)
 from service.scheduler.job_queue import EngineLoad, JobQueue
-from service.scheduler.packed_weights import PackedWeights
 
-_MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
-_RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then
-
-EngineState = Literal["up", "starting", "waiting"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSnapshot:
-    """One engine at one moment."""
-
-    pid: int | None  # None: no process takes work now
-    state: EngineState  # waiting: for another attempt to start one
-    jobs: int  # sentences it holds
-    rows: int  # hypotheses it decodes, as it last reported
-    max_rows: int  # up to which it starts jobs, as it last reported; less than configured where memory is short
-    restarts: int  # processes that were lost
-    silent_s: float  # since its last sign of life
-
-
-class EngineObserver(Protocol):
-    """Counts what happens to engines and jobs; called in the event loop's thread."""
-
-    def step(self, stats: StepStats) -> None:
-        """Count an engine's work since its last report."""
-        ...
-
-    def engine_lost(self) -> None:
-        """Count an engine that was lost."""
-        ...
-
-    def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
-        """Count a job that was cancelled, or late, before it had a result."""
-        ...
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Pending(Entry[Job]):
-    """A job that somebody waits for, in the queue or in an engine."""
-
-    future: "asyncio.Future[JobResult]"
-    call: Call  # that it belongs to
-    engine: "EngineHandle | None" = None  # None: not given to an engine
-    timer: asyncio.TimerHandle | None = None
-
-    def fail(self, error: DragomanError) -> None:
-        """Raise an error where somebody still waits."""
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def resolve(self, outcome: Outcome) -> None:
-        """Give an engine's outcome to whoever still waits."""
-        if isinstance(outcome, JobResult):
-            if not self.future.done():
-                self.future.set_result(outcome)
-        elif outcome.kind is FailureKind.DEADLINE:
-            self.fail(DeadlineExceeded(outcome.message))
-        elif outcome.kind is FailureKind.OUT_OF_MEMORY:
-            self.fail(OutOfMemory(outcome.message, retry_after_s=_RETRY_AFTER_MEMORY_S))
-        else:
-            self.fail(InternalError(outcome.message))
-
-
-class EngineHandle:
-    """One engine and the jobs that it has not answered yet."""
-
-    def __init__(
-        self,
-        spec: EngineSpec,
-        config: SupervisorConfig,
-        cost_model: CostModel,
-        *,
-        observer: EngineObserver | None,
-        on_change: Callable[[], None],
-    ) -> None:
-        """Start nothing yet.
-
-        Args:
-            spec: what the engine process is told.
-            config: how patient to be with it.
-            cost_model: learns from its jobs and steps.
-            observer: counts what happens.
-            on_change: called when the engine may have room, and when its replacement has to wait.
-        """
-        self.supervisor = Supervisor(
-            Program(name="engine", command_line=command_line, spec=lambda: spec),
-            config,
-            on_record=self._take_report,
-            on_lost=self._lose_jobs,
-            on_change=on_change,
-        )
-        self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
-        self.load = EngineLoad(spec.scheduler.max_rows, spec.scheduler.max_source_tokens)
-        self.live_rows = 0  # that were decoding at its last report
-        self._budgets = spec.scheduler
-        self._cost_model = cost_model
-        self._observer = observer
-        self._on_change = on_change
-        self._num_losses = 0
-        self._num_non_finite = 0  # sentences in a row
-        self._heard_at = time.monotonic()
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the engine takes jobs; one that is being ended does not."""
-        process = self.supervisor.process
-        return process is not None and not process.is_unhealthy
-
-    def start_jobs(self, jobs: Sequence[Pending]) -> None:
-        """Give jobs to the engine, whose load counts them already."""
-        for pending in jobs:
-            pending.engine = self
-            pending.call.phase = "decode"
-            self.jobs[pending.item.id] = pending
-        self._send([pending.item for pending in jobs])
-
-    def cancel(self, job: Job) -> None:
-        """Have the engine drop a job, if it has not answered yet; it counts until it has."""
-        if job.id in self.jobs:
-            self._send([CancelJob(job.id)])
-
-    def fail_all(self, error: DragomanError) -> None:
-        """Fail all jobs that the engine holds."""
-        for pending in self.jobs.values():
-            pending.fail(error)
-        self.jobs.clear()
-        self.load.clear()
-
-    async def stop(self) -> None:
-        """End the process; what it holds is of no use to anybody."""
-        self.jobs.clear()
-        self.load.clear()
-        self.live_rows = 0
-        await self.supervisor.stop()
-
-    def snapshot(self, now: float) -> EngineSnapshot:
-        """Describe the engine at this moment."""
-        process = self.supervisor.process
-        waiting: EngineState = "starting" if self.supervisor.retry_in_s is None else "waiting"
-        return EngineSnapshot(
-            pid=process.pid if process else None,
-            state="up" if self.is_up else waiting,
-            jobs=len(self.jobs),
-            rows=self.live_rows,
-            max_rows=self.load.max_rows,
-            restarts=self._num_losses,
-            silent_s=now - self._heard_at,
-        )
-
-    def _send(self, commands: Sequence[Command]) -> None:
-        if self.supervisor.process is not None:
-            self.supervisor.process.send(tuple(commands))
-
-    def _take_report(self, report: Report) -> None:
-        self._heard_at = time.monotonic()
-        for outcome in report.outcomes:
-            self._note_non_finite(outcome)
-            pending = self.jobs.pop(outcome.job_id, None)
-            if pending is None:  # failed meanwhile
-                continue
-            self.load.remove(pending.item)
-            if isinstance(outcome, JobResult) and outcome.forced is None:  # the model learns how long searches take
-                self._cost_model.finished(pending.item, outcome)
-            pending.resolve(outcome)
-        if stats := report.stats:
-            self.live_rows = stats.live_rows
-            self._set_budgets(stats.max_rows, stats.max_source_tokens)
-            self._cost_model.reported(stats)
-            if self._observer:
-                self._observer.step(stats)
-        if report.outcomes:
-            self._on_change()
-
-    def _note_non_finite(self, outcome: Outcome) -> None:
-        """End an engine that has given nothing but non-finite scores for too long."""
-        if isinstance(outcome, JobResult):
-            self._num_non_finite = 0
-        elif outcome.kind is FailureKind.NON_FINITE:
-            self._num_non_finite += 1
-            if self._num_non_finite == _MOST_NON_FINITE and self.supervisor.process is not None:
-                self.supervisor.process.mark_unhealthy(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
-
-    def _lose_jobs(self, reason: str) -> None:
-        self._num_non_finite = 0
-        self.live_rows = 0
-        self._set_budgets(0, 0)
-        self._num_losses += 1
-        self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
-        if self._observer:
-            self._observer.engine_lost()
-
-    def _set_budgets(self, max_rows: int, max_source_tokens: int) -> None:
-        """Note what the engine runs now, which is less than it was told where memory is short; 0: what it was told."""
-        self.load.max_rows = max_rows or self._budgets.max_rows
-        self.load.max_source_tokens = max_source_tokens or self._budgets.max_source_tokens
+_TIMER_PERIOD_S = 0.005  # between two looks for late jobs, at least
+_TIMER_ROUNDING_S = 0.002  # uvloop's clock counts milliseconds: its timers may go off that much early
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +46,7 @@ class PoolConfig(SupervisorConfig):
 
 
 class EnginePool:
-    """Jobs in, futures out."""
+    """Jobs in, what became of them out."""
 
     def __init__(self, spec: EngineSpec, config: PoolConfig, *, observer: EngineObserver | None = None) -> None:
         self._observer = observer
@@ -264,6 +60,9 @@ class EnginePool:
         ]
         self._start_timeout_s = config.start_timeout_s
         self._ids = count()
+        self._groups: set[JobGroup] = set()  # that somebody waits for
+        self._timer: asyncio.TimerHandle | None = None  # for the deadline that comes next ...
+        self._timer_at = 0.0  # ... which is at this time
         self._is_closing = False
         self._is_scheduled = False
 
@@ -346,7 +145,7 @@ class EnginePool:
 
     async def remove_engine(self) -> None:
         """End an engine that has no jobs, if there is one beside another."""
-        idle = [engine for engine in self._engines if engine.is_up and not engine.jobs]
+        idle = [engine for engine in self._engines if engine.is_up and not engine.load.jobs]
         if idle and self.engines > 1:
             await idle[-1].stop()
 
@@ -359,32 +158,29 @@ class EnginePool:
         """Return the forecast for one sentence in this call of the length that sentences have had lately."""
         return self.forecast((round(self._queue.typical_tokens),), params, call)
 
-    def submit(self, job: Job, call: Call) -> "asyncio.Future[JobResult]":
-        """Queue one sentence.
+    async def run(self, jobs: Sequence[Job], call: Call) -> list[JobResult | InternalError]:
+        """Return what becomes of jobs, in order; one for which the model gave no numbers has its own error.
 
         Args:
-            job: what the engine is to do, which gets its number, its times and its class here.
-            call: the call that the sentence belongs to: whose share of the engines it takes, which work it goes before,
-                and its deadline.
+            jobs: what the engines are to do; each gets its number, its times and its class here.
+            call: the call that they belong to: whose share of the engines they take, which work they go before, and
+                their deadline.
 
-        Returns:
-            A future that raises DeadlineExceeded (also when too little time is left to begin), Unavailable (engine
-            lost, none there, or closing) or InternalError (the model produced no numbers); cancelling it cancels the
-            job.
+        Raises:
+            DeadlineExceeded: the deadline has passed, or too little time is left to begin.
+            OutOfMemory: an engine had too little memory for them.
+            Unavailable: the engine is lost, there is none, or the pool closes.
         """
-        now, loop = time.monotonic(), asyncio.get_running_loop()
-        priority = call.priority or Priority.INTERACTIVE
-        is_batch = priority is Priority.BATCH
-        job = job._replace(id=next(self._ids), deadline=call.deadline, submitted_at=now, is_batch=is_batch)
-        pending = Pending(job, call.caller, priority, now, future=loop.create_future(), call=call)
         if refusal := self._refusal():
-            pending.fail(refusal)
-            return pending.future
-        self._queue.add(pending)
-        pending.future.add_done_callback(partial(self._settle, pending))
-        pending.timer = loop.call_later(max(0.0, call.deadline - now), _expire, pending)
-        self._schedule()
-        return pending.future
+            raise refusal
+        group = self._add(jobs, call)
+        try:
+            return await group.results
+        finally:
+            self._groups.discard(group)
+            if group.jobs:
+                self._drop(group)
+            del group  # it leads to the error that is raised, whose frames lead here
 
     async def close(self) -> None:
         """Refuse new jobs, fail those without a result, and end the engines; who wants results awaits them before."""
@@ -397,10 +193,34 @@ class EnginePool:
 
     async def stop(self) -> None:
         """End the engines, which have no work; `start` may follow."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         try:
             await asyncio.gather(*(engine.stop() for engine in self._engines))
         finally:  # also when the server stops in the meantime
             self._packed.remove()
+
+    def _add(self, jobs: Sequence[Job], call: Call) -> JobGroup:
+        """Give the jobs of a call to engines with room, or put them into the queue."""
+        now, priority, group = time.monotonic(), call.priority or Priority.INTERACTIVE, JobGroup(call, len(jobs))
+        engines = [engine for engine in self._engines if engine.is_up]
+        loads = [engine.load for engine in engines]
+        # The longest first: they take the most steps, and the call is answered when its last text is.
+        for place in sorted(range(len(jobs)), key=lambda place: -jobs[place].num_tokens):
+            job = jobs[place]._replace(
+                id=next(self._ids), deadline=call.deadline, submitted_at=now, is_batch=priority is Priority.BATCH
+            )
+            pending = Pending(job, call.caller, priority, now, group=group, place=place)
+            group.jobs.add(pending)
+            number = self._queue.add(pending, loads)
+            if number is not None:
+                engines[number].starting.append(pending)
+        self._groups.add(group)
+        self._schedule()
+        if self._timer is None or call.deadline < self._timer_at:
+            self._set_timer(call.deadline, now)
+        return group
 
     def _schedule(self) -> None:
         """Hand out jobs at the end of this turn of the loop, so that the texts of a request cross in one frame."""
@@ -415,17 +235,15 @@ class EnginePool:
             self._fail_queue(refusal)
             return
         engines = [engine for engine in self._engines if engine.is_up]
-        batches: dict[int, list[Pending]] = {}
-        for pending, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
-            if number is None:
-                pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
-            elif pending.future.done():  # it was cancelled a moment ago: `_settle` comes next
-                engines[number].load.remove(pending.item)
-                self._schedule()
-            else:
-                batches.setdefault(number, []).append(pending)
-        for number, batch in batches.items():
-            engines[number].start_jobs(batch)
+        if self._queue:
+            for pending, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
+                if number is None:
+                    pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
+                else:
+                    engines[number].starting.append(pending)
+        for engine in engines:
+            if engine.starting:
+                engine.start_jobs()
 
     def _loads(self) -> list[EngineLoad]:
         """Return the loads of the engines that are up; if none is up, that of an idle one."""
@@ -433,40 +251,58 @@ class EnginePool:
         return [engine.load for engine in engines]
 
     def _refusal(self) -> Unavailable | None:
-        """Why a job cannot be taken now."""
+        """Return why a job cannot be taken now."""
         if self._is_closing:
             return Unavailable("the server is stopping")
+        for engine in self._engines:
+            if engine.is_up:
+                return None
         engines = [engine for engine in self._engines if engine.supervisor.is_started] or self._engines
         if not all(engine.supervisor.is_delayed for engine in engines):
-            return None  # one is up, or comes back at once
+            return None  # one comes back at once
         pauses = [engine.supervisor.retry_in_s for engine in engines]
         if None in pauses:
             return Unavailable("no engine process is running; one is being started")
         next_s = min(pause_s for pause_s in pauses if pause_s is not None)
         return Unavailable(f"no engine process is running; the next start is at most {next_s:g} s away")
 
-    def _settle(self, pending: Pending, future: "asyncio.Future[JobResult]") -> None:
-        """Tidy up after a job that has a result, or whose caller is gone."""
-        if pending.timer is not None:
-            pending.timer.cancel()
-        if pending.engine is None:
-            self._queue.remove(pending)
-        else:
-            pending.engine.cancel(pending.item)
-        if future.cancelled():  # a call takes its jobs back when its deadline has passed, and when its client goes
-            reason = "deadline" if pending.call.is_late(time.monotonic()) else "cancelled"
-        elif isinstance(future.exception(), DeadlineExceeded):
-            reason = "deadline"
-        else:
-            return
-        if self._observer:
-            self._observer.job_dropped("decode" if pending.engine else "queue", reason)
+    def _drop(self, group: JobGroup) -> None:
+        """Take back the jobs of a group that has ended without them."""
+        ended = group.results
+        is_late = (
+            group.call.is_late(time.monotonic())
+            if ended.cancelled()
+            else isinstance(ended.exception(), DeadlineExceeded)
+        )
+        for pending in group.jobs:
+            if pending.engine is None:
+                self._queue.remove(pending)
+            else:
+                pending.engine.cancel(pending.item)
+            if self._observer:
+                self._observer.job_dropped(
+                    "queue" if pending.engine is None else "decode", "deadline" if is_late else "cancelled"
+                )
+        group.jobs.clear()
+
+    def _set_timer(self, at: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._expire)
+
+    def _expire(self) -> None:
+        """Fail the groups whose deadlines have passed, and look again at the next deadline."""
+        now, self._timer = time.monotonic(), None
+        left = [group for group in self._groups if not group.results.done()]
+        for group in left:
+            if group.call.deadline <= now + _TIMER_ROUNDING_S:
+                where = "queued" if any(pending.engine is None for pending in group.jobs) else "decoding"
+                group.fail(DeadlineExceeded(f"the deadline passed while the sentence was {where}"))
+        if deadlines := [group.call.deadline for group in left if not group.results.done()]:
+            self._set_timer(max(min(deadlines), now + _TIMER_PERIOD_S), now)
 
     def _fail_queue(self, error: DragomanError) -> None:
-        for pending in self._queue:
+        for pending in list(self._queue):
+            self._queue.remove(pending)
             pending.fail(error)
-
-
-def _expire(pending: Pending) -> None:
-    where = "queued" if pending.engine is None else "decoding"
-    pending.fail(DeadlineExceeded(f"the deadline passed while the sentence was {where}"))

@@ -14,36 +14,34 @@ from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle, SlowCalls, load_traces
-from service.api.grpc import dragoman, google, health, kserve, reflection
+from service.api.calls import CallLifecycle, load_traces
+from service.api.grpc import dragoman, google, kserve, standard
 from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.dragoman import TranslationServicer
 from service.api.grpc.google import GoogleServicer
-from service.api.grpc.health import Health
 from service.api.grpc.kserve import OpenInferenceServicer
 from service.api.grpc.server import add_grpc_port, grpc_options, server_tls
 from service.api.http.calls import HttpCalls
 from service.api.http.console.routes import Console
-from service.api.http.deepl import DeepL
+from service.api.http.deepl import DeepL, DeepLGlossaries
 from service.api.http.deepl_documents import DeepLDocuments
-from service.api.http.deepl_glossaries import DeepLGlossaries
 from service.api.http.files import FileTranslator
 from service.api.http.libretranslate import LibreTranslate
-from service.api.http.openapi import description_pages
+from service.api.http.operations import description_pages
 from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, health_pages, metrics_pages
 from service.call import Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.errors import Unavailable
-from service.models.catalogue import CallScheduler
+from service.models.call_scheduler import CallScheduler
 from service.telemetry.metrics import Metrics
 from service.translate.glossaries import Glossaries, UploadedGlossaries
 from service.translate.routing import Router
 from service.translate.translator import Translator
 from service.translate.usage import UsageMeter
 
-_SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), health.SERVICE_NAME)
+_SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), standard.HEALTH)
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
 
@@ -90,15 +88,14 @@ class Frontend:
         glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
         self._translator = Translator(scheduler, usage_meter, config.limits, executor, glossaries)
         self._router = Router(self._translator, executor)
-        slow_s = config.telemetry.slow_request_s
         self._lifecycle = CallLifecycle(
             metrics,
             authenticator=authenticator(config.security),
             refuse=self._translator.refusal,
             observers=[self._traces] if self._traces else [],
-            slow_calls=None if slow_s is None else SlowCalls(slow_s, count=metrics.families.slow_requests.inc),
+            slow_s=config.telemetry.slow_request_s,
         )
-        self._health = Health((*_SERVICES, *(reflection.SERVICE_NAMES if config.listen.reflection else ())))
+        self._health = standard.Health((*_SERVICES, *(standard.REFLECTION if config.listen.reflection else ())))
         self._servicer = TranslationServicer(self._router, scheduler, metrics)
         self._calls = self._grpc_calls()
         self._grpc = grpc.aio.server(
@@ -126,15 +123,15 @@ class Frontend:
             **handlers_of(dragoman.SERVICE, self._servicer),
             **handlers_of(google.SERVICE, GoogleServicer(self._router)),
             **handlers_of(kserve.SERVICE, OpenInferenceServicer(self._router)),
-            **health.handlers(self._health),
-            **(reflection.handlers(_SERVICES) if self._config.listen.reflection else {}),
+            **standard.health_handlers(self._health),
+            **(standard.reflection_handlers(_SERVICES) if self._config.listen.reflection else {}),
         }
         return CallHandlers(
             methods,
             self._lifecycle,
             max_request_seconds=limits.max_request_seconds,
             max_watches=limits.max_watches,
-            own_limits={dragoman.TRANSLATE_STREAM: limits.max_stream_seconds, **health.OWN_LIMITS},
+            own_limits={dragoman.TRANSLATE_STREAM: limits.max_stream_seconds, **standard.HEALTH_LIMITS},
             work=frozenset({dragoman.TRANSLATE, dragoman.SCORE, google.TRANSLATE, kserve.INFER}),
         )
 

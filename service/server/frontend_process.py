@@ -3,7 +3,6 @@
 SchedulerService    what the frontend asks of the scheduler process
 ThisProcess         what the scheduler process asks of this process, beside the frontend itself
 RemoteScheduler     the way in and the models, which work in the scheduler process
-RemoteStatus        the status of the server, which that knows
 """
 
 import asyncio
@@ -21,18 +20,16 @@ import uvloop
 
 from model.bundle import Bundle
 from service.addresses import ListenError
-from service.api.http.fields import File
-from service.api.http.files import JobStatus
 from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.engine.wire import JobResult, Ready, StartFailed
 from service.errors import Unavailable
-from service.models.catalogue import CallScheduler, Catalogue, ServedModel, Settled, UseCount, Work
-from service.models.check import load_tokenizer
-from service.models.info import TextCodec
-from service.models.options import search_params
+from service.models.call_scheduler import CallScheduler
+from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, Work
+from service.models.info import TextCodec, search_params
+from service.models.repository import load_tokenizer
 from service.processes.rpc import FrameChannel, Peer
 from service.records import NO_OPTIONS, ModelInfo
 from service.scheduler.admission import Kind, Reservation
@@ -114,10 +111,11 @@ async def _live(descriptor: int) -> None:
     configure_logging(config.telemetry, on_drop=metrics.families.log_dropped.inc)
     log_libraries()
     usage_meter, peer = UsageMeter(metrics), Peer(channel.send)
+    status = peer.remote(ServerStatus)  # type: ignore[type-abstract]
     scheduler, process = RemoteScheduler(peer, config.limits), ThisProcess(peer, metrics, usage_meter)
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     try:
-        frontend = Frontend(config, scheduler, metrics, usage_meter, executor, RemoteStatus(peer), is_shared=True)
+        frontend = Frontend(config, scheduler, metrics, usage_meter, executor, status, is_shared=True)
         peer.serve({Frontend: frontend, RemoteScheduler: scheduler, ThisProcess: process})
         await scheduler.offer(spec.models)
         await frontend.set_state(spec.state)
@@ -288,44 +286,3 @@ class RemoteModel:
     def _tell_if_unused(self) -> None:
         if self._is_retired:
             self._peer.tell(SchedulerService.unused, self._offered.number)
-
-
-class RemoteStatus(ServerStatus):
-    """The status of the server, which the scheduler process knows."""
-
-    def __init__(self, peer: Peer) -> None:
-        """Ask `peer`, the scheduler process."""
-        self._peer = peer
-
-    async def page(self) -> bytes:
-        return await self._peer.call(ServerStatus.page)
-
-    async def is_ready(self) -> bool:
-        return await self._peer.call(ServerStatus.is_ready)
-
-    async def is_alive(self) -> bool:
-        return await self._peer.call(ServerStatus.is_alive)
-
-    async def busyness(self) -> dict[str, float]:
-        return await self._peer.call(ServerStatus.busyness)
-
-    async def characters_of(self, client: str) -> int:
-        return await self._peer.call(ServerStatus.characters_of, client)
-
-    async def card_of(self, model: str) -> str | None:
-        return await self._peer.call(ServerStatus.card_of, model)
-
-    async def keep(self, file: File) -> str:
-        return await self._peer.call(ServerStatus.keep, file)
-
-    async def find(self, name: str) -> File | None:
-        return await self._peer.call(ServerStatus.find, name)
-
-    async def begin_document(self, owner: Identity) -> tuple[str, str]:
-        return await self._peer.call(ServerStatus.begin_document, owner)
-
-    async def note_document(self, name: str, status: JobStatus) -> None:
-        await self._peer.call(ServerStatus.note_document, name, status)
-
-    async def find_document(self, name: str, key: str) -> JobStatus | None:
-        return await self._peer.call(ServerStatus.find_document, name, key)

@@ -18,11 +18,10 @@ from service.api.grpc import (
 from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
 from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, SchedulerConfig
-from service.models.check import IN_ENGINE, BundleChecker, device_for
 from service.models.info import describe
 from service.models.loaded import LoadedModel
 from service.models.registry import Registry
-from service.models.repository import BundleCandidate, bundle_source
+from service.models.repository import IN_ENGINE, BundleCandidate, BundleChecker, bundle_source, device_for
 from service.models.translation_cache import TranslationCache
 from service.models.watch import Reloader
 from service.scheduler.pool import EnginePool, PoolConfig

@@ -11,7 +11,7 @@ from protos.admin_pb2 import GetStatusResponse
 from service.addresses import Address
 from service.api.auth import authenticator
 from service.api.calls import CallLifecycle, load_traces
-from service.api.grpc import admin, reflection
+from service.api.grpc import admin, standard
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
 from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.server import add_grpc_port, grpc_options, server_tls, warn_of_open_ports
@@ -21,7 +21,7 @@ from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, SharedPage, metrics_pages
 from service.call import Identity
 from service.config import ServerConfig
-from service.models.catalogue import CallScheduler
+from service.models.call_scheduler import CallScheduler
 from service.server.frontend import Frontend
 from service.server.frontends import Frontends
 from service.server.model_hosting import ModelParts
@@ -76,7 +76,7 @@ class Parts:
         servicer = AdminServicer(self._read_status, self._set_log_level, self.models.reloader)
         methods = handlers_of(admin.SERVICE, servicer)
         if config.listen.reflection:
-            methods |= reflection.handlers((admin.SERVICE.full_name,), files=reflection.ADMIN_FILES)
+            methods |= standard.reflection_handlers((admin.SERVICE.full_name,), files=standard.ADMIN_FILES)
         lifecycle = CallLifecycle(self._metrics, authenticator=authenticator(config.security))
         calls = CallHandlers(methods, lifecycle, max_request_seconds=MAX_ADMIN_SECONDS, max_watches=MAX_ADMIN_CALLS)
         return grpc.aio.server(handlers=[calls], options=grpc_options(config), maximum_concurrent_rpcs=MAX_ADMIN_CALLS)

@@ -67,14 +67,14 @@ class Metrics:
 
     def call_received(self, method: str) -> None:
         received, in_flight = self._of_start(method)
-        received.inc()
-        in_flight.inc()
+        received.value += 1
+        in_flight.value += 1
 
     def call_answered(self, method: str, model: str, code: str, duration_s: float, *, priority: str = "") -> None:
         """Count the end of a call; `priority` is empty where it has no work, or ended before its priority was known."""
         in_flight, answered, duration = self._of_end(method, model, code, priority)
-        in_flight.dec()
-        answered.inc()
+        in_flight.value -= 1
+        answered.value += 1
         duration.observe(duration_s)
 
     def rejected(self, reason: str) -> None:
@@ -85,11 +85,11 @@ class Metrics:
     ) -> None:
         """Count what was translated for a client, by its label ("_other" without a key)."""
         of_texts, of_characters, of_source_tokens, of_target_tokens, of_row_steps = self._of_client(client)
-        of_texts.inc(texts)
-        of_characters.inc(characters)
-        of_source_tokens.inc(source_tokens)
-        of_target_tokens.inc(target_tokens)
-        of_row_steps.inc(row_steps)
+        of_texts.value += texts
+        of_characters.value += characters
+        of_source_tokens.value += source_tokens
+        of_target_tokens.value += target_tokens
+        of_row_steps.value += row_steps
 
     def characters_of(self, client: str) -> int:
         """Return how many characters were translated for a client, by its label, in all processes."""
@@ -107,7 +107,7 @@ class Metrics:
 
     def translation_cache_asked(self, *, is_hit: bool) -> None:
         """Count a sentence that was looked up in the translation cache."""
-        (self._cache_hits if is_hit else self._cache_misses).inc()
+        (self._cache_hits if is_hit else self._cache_misses).value += 1
 
     def translation_cache_evicted(self) -> None:
         """Count a sentence that made room for another one."""
@@ -201,8 +201,8 @@ class ModelMetrics:
                 target_tokens = sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
                 self._source_length.observe(translation.source_tokens)
                 self._target_length.observe(target_tokens)
-                self._source_tokens.inc(translation.source_tokens)
-                self._target_tokens.inc(target_tokens)
+                self._source_tokens.value += translation.source_tokens
+                self._target_tokens.value += target_tokens
             elif isinstance(translation.error, InternalError):
                 self._families.failed_texts.labels(self._model).inc()
             elif isinstance(translation.error, TooLong):
@@ -210,7 +210,7 @@ class ModelMetrics:
 
     def segments(self, number: int, warnings: Iterable[WarningKind] = (), *, retries: int = 0) -> None:
         """Count the segments of texts that were answered, what they are warned of, and how many had a second try."""
-        self._segments.inc(number)
+        self._segments.value += number
         for kind in warnings:
             self._families.segment_warnings.labels(self._model, kind.value).inc()
         if retries:
@@ -226,8 +226,8 @@ class ModelMetrics:
 
     def step(self, stats: StepStats) -> None:
         families, model = self._families, self._model
-        self._decode_steps.inc(stats.steps)
-        self._engine_busy_seconds.inc(stats.busy_s)
+        self._decode_steps.value += stats.steps
+        self._engine_busy_seconds.value += stats.busy_s
         if stats.unrecorded_steps:
             families.unrecorded_steps.labels(model).inc(stats.unrecorded_steps)
         if stats.wasted_steps:

@@ -38,26 +38,20 @@ class Counter:
 class Gauge:
     """A number that is set, counted up and down, or read when somebody looks."""
 
-    __slots__ = ("_read", "_value")
+    __slots__ = ("_read", "value")
 
     def __init__(self) -> None:
-        self._value = 0.0
+        self.value = 0.0
         self._read: Callable[[], float] | None = None
 
     def set(self, value: float) -> None:
-        self._value = value
-
-    def inc(self) -> None:
-        self._value += 1.0
-
-    def dec(self) -> None:
-        self._value -= 1.0
+        self.value = value
 
     def set_function(self, read: Callable[[], float]) -> None:
         self._read = read
 
     def numbers(self) -> Numbers:
-        return (self._value if self._read is None else float(self._read()),)
+        return (self.value if self._read is None else float(self._read()),)
 
 
 class Histogram:

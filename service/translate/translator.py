@@ -18,8 +18,9 @@ from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
-from service.models.catalogue import CallScheduler, ServedModel, Settled, Work
-from service.models.options import search_params
+from service.models.call_scheduler import CallScheduler
+from service.models.catalogue import ServedModel, Settled, Work
+from service.models.info import search_params
 from service.records import (
     NO_OPTIONS,
     ScoreRequest,

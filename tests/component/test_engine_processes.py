@@ -27,6 +27,7 @@ from tests.fakes.engine_pools import (
     call_within,
     expected,
     running,
+    submit,
 )
 from tests.fakes.fake_runner import BROKEN_TOKEN, CRASH_TOKEN, STUCK_TOKEN
 
@@ -42,10 +43,10 @@ def pids(pool: EnginePool) -> list[int]:
 async def test_engine_that_crashes_says_how_and_is_replaced(capfd, token, end, said):
     async with running() as pool:
         with pytest.raises(Unavailable, match=end):
-            await pool.submit(Job((token, EOS_ID), PARAMS), call_within(600.0))
+            await submit(pool, Job((token, EOS_ID), PARAMS), call_within(600.0))
         assert not pool.is_ready
 
-        assert (await pool.submit(Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
+        assert (await submit(pool, Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
     assert said in capfd.readouterr().err
 
 
@@ -57,15 +58,15 @@ async def test_engine_that_stops_answering_is_killed_and_replaced(how):
             os.kill(pid, signal.SIGSTOP)
 
         with pytest.raises(Unavailable, match="stopped answering"):
-            await pool.submit(Job((STUCK_TOKEN, EOS_ID), PARAMS), call_within(600.0))
+            await submit(pool, Job((STUCK_TOKEN, EOS_ID), PARAMS), call_within(600.0))
 
-        assert (await pool.submit(Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
+        assert (await submit(pool, Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
 
 
 async def test_busy_engine_gives_signs_of_life_between_its_steps():
     counts = Counts()
     async with running(observer=counts) as pool:
-        await pool.submit(Job(SLOW, LONG), call_within(600.0))  # a good second
+        await submit(pool, Job(SLOW, LONG), call_within(600.0))  # a good second
 
         assert sum(stats.live_rows > 0 for stats in counts.stats) >= 3
 
@@ -105,7 +106,7 @@ async def test_engine_leaves_signals_to_the_core():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
 
-        assert (await pool.submit(Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
+        assert (await submit(pool, Job(NORMAL, PARAMS), call_within(600.0))).hypotheses == expected(NORMAL).hypotheses
         assert pids(pool) == [pid]
 
 

@@ -26,9 +26,11 @@ from service.engine.wire import (
     SearchParams,
     StepStats,
 )
+from service.errors import InternalError
 from service.processes.process import Program, SupervisorConfig
 from service.records import Priority
-from service.scheduler.pool import EngineObserver, EnginePool, PoolConfig
+from service.scheduler.engines import EngineObserver
+from service.scheduler.pool import EnginePool, PoolConfig
 from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
 
@@ -45,15 +47,12 @@ class EchoPool:
             raise self.error
         self.state = "started"
 
-    def submit(self, job: Job, call: object = None) -> "asyncio.Future[JobResult]":
-        self.asked.append(job.params)
-        future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
+    async def run(self, jobs: Sequence[Job], call: object = None) -> list[JobResult]:
+        self.asked += [job.params for job in jobs]
         if self.error:
-            future.set_exception(self.error)
-            return future
-        best = Hypothesis(token_ids=job.source_ids[:-1], score=self.score, finish_reason=FinishReason.END_OF_SENTENCE)
-        future.set_result(JobResult(job_id=0, hypotheses=(best,), queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=1))
-        return future
+            raise self.error
+        best = [Hypothesis(job.source_ids[:-1], self.score, FinishReason.END_OF_SENTENCE) for job in jobs]
+        return [JobResult(0, (one,), queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=1) for one in best]
 
     async def stop(self) -> None:
         self.state = "stopped"
@@ -224,8 +223,20 @@ def make_pool(
         engines.append(HandSteppedEngine(spec, **events))
         return engines[-1]
 
-    with mock.patch("service.scheduler.pool.Supervisor", make):
+    with mock.patch("service.scheduler.engines.Supervisor", make):
         return EnginePool(spec, config, observer=observer), engines
+
+
+def submit(pool: EnginePool, job: Job, call: Call) -> "asyncio.Task[JobResult]":
+    """Return the task that queues one job as soon as the loop turns, and waits for its result or its own error."""
+
+    async def wait() -> JobResult:
+        (result,) = await pool.run([job], call)
+        if isinstance(result, InternalError):
+            raise result
+        return result
+
+    return asyncio.create_task(wait())
 
 
 @asynccontextmanager

@@ -10,11 +10,10 @@ from model.tokenizer import SupportsTokens
 from service.call import Call
 from service.config import LimitsConfig, ServerConfig
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
-from service.errors import Overloaded, Wait
+from service.errors import InternalError, Overloaded, Wait
 from service.models.catalogue import Settled, UseCount, Work
-from service.models.info import TextCodec
+from service.models.info import TextCodec, search_params
 from service.models.loaded import LoadedModel, check_time, run_work, with_smaller_beam
-from service.models.options import search_params
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate
 from service.records import NO_OPTIONS, ModelInfo
@@ -59,11 +58,25 @@ class ManualPool:
         self.forecasts.append(tuple(sources))
         return self.answer_to_forecast
 
-    def submit(self, job: Job, call: Call) -> "asyncio.Future[JobResult]":
-        self.jobs.append(job)
-        self.calls.append(call)
-        self.futures.append(asyncio.get_running_loop().create_future())
-        return self.futures[-1]
+    async def run(self, jobs: Sequence[Job], call: Call) -> list[Settled]:
+        loop, results = asyncio.get_running_loop(), dict[int, asyncio.Future[JobResult]]()
+        for place in sorted(range(len(jobs)), key=lambda place: -jobs[place].num_tokens):
+            results[place] = loop.create_future()
+            self.jobs.append(jobs[place])
+            self.calls.append(call)
+            self.futures.append(results[place])
+        settled: list[Settled] = []
+        try:
+            for place in range(len(jobs)):
+                try:
+                    settled.append(await results[place])
+                    call.job_finished(results[place].result())
+                except InternalError as error:
+                    settled.append(error)
+        finally:
+            for future in results.values():
+                future.cancel()
+        return settled
 
     def answer(
         self, index: int, *texts: str, queue_s: float = 0.0, encode_s: float = 0.0, decode_s: float = 0.0

@@ -20,9 +20,9 @@ from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
-from service.models.catalogue import CallScheduler, Catalogue, Settled, UseCount, Work
-from service.models.info import TextCodec, describe
-from service.models.options import search_params
+from service.models.call_scheduler import CallScheduler
+from service.models.catalogue import Catalogue, Settled, UseCount, Work
+from service.models.info import TextCodec, describe, search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics

@@ -191,7 +191,7 @@ class SimulatedServer:
         plan = self.scheduler.schedule(now)
         for drop in plan.drops:
             self.wasted_row_steps += self.requests[drop.job.id].num_steps - self.requests[drop.job.id].steps_left
-            self.load.remove(drop.job)
+            self.load.add(drop.job, -1)
             self.running.pop(drop.job.id, None)
             self._end(drop.job)
         self.running |= {job.id: job for job in plan.starts}
@@ -214,7 +214,7 @@ class SimulatedServer:
 
     def _finish(self, job: Job, now: float) -> None:
         request = self.requests[job.id]
-        self.load.remove(job)
+        self.load.add(job, -1)
         result = JobResult(
             job_id=job.id,
             hypotheses=(HYPOTHESIS,),

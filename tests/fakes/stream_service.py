@@ -19,7 +19,8 @@ from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
 from service.errors import DragomanError, NotFound, Overloaded
-from service.models.catalogue import CallScheduler, Catalogue, ServedModel, Settled, UseCount, Work
+from service.models.call_scheduler import CallScheduler
+from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, Work
 from service.models.info import TextCodec
 from service.records import ModelInfo
 from service.scheduler.admission import Reservation

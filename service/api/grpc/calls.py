@@ -149,6 +149,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 _STREAMS_RETRY_AFTER_S = 10.0
+_SENDING_KEPT = 64  # tasks that have ended, until they are looked for: a callback for each would be a turn of the loop
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
@@ -221,7 +222,8 @@ class CallHandlers(grpc.GenericRpcHandler):
         self._own_limits = own_limits or {}
         self._max_request_seconds = max_request_seconds
         self._work = work
-        self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
+        self._sending: list[asyncio.Task[Any]] = []  # of calls that have ended, and of some that were answered, too
+        self._most_sending = _SENDING_KEPT
         self._open_streams = OpenStreams(max_watches)
         self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
 
@@ -233,7 +235,7 @@ class CallHandlers(grpc.GenericRpcHandler):
     async def answers_sent(self, within_s: float) -> None:
         """Return when the answers of all calls that have ended by now are on their way, or the time is over."""
         if self._sending:
-            await asyncio.wait(tuple(self._sending), timeout=within_s)
+            await asyncio.wait(self._sending, timeout=within_s)
 
     def _wrap(self, handler: Handler, method: str) -> Handler:
         coders = {
@@ -313,9 +315,11 @@ class CallHandlers(grpc.GenericRpcHandler):
 
     def _end(self, call: Call) -> None:
         self._lifecycle.end(call)
-        if task := asyncio.current_task():  # it ends when gRPC has written the answer
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+        if len(self._sending) >= self._most_sending:
+            self._sending = [task for task in self._sending if not task.done()]
+            self._most_sending = 2 * len(self._sending) + _SENDING_KEPT
+        if task := asyncio.current_task():  # gRPC runs each call in a task, which ends when the answer is written
+            self._sending.append(task)
 
     async def _fail(self, error: BaseException, context: Context, call: Call) -> NoReturn:
         """End the call with the status of `error`.

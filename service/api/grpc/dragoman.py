@@ -22,7 +22,7 @@ from service.api.grpc.codec import (
 from service.api.grpc.status import code_of
 from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
-from service.models.catalogue import CallScheduler
+from service.models.call_scheduler import CallScheduler
 from service.models.info import languages_of
 from service.records import TranslationResult
 from service.scheduler.admission import Reservation

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
 from starlette.responses import Response
 
 from service.api.http.calls import HttpCalls
-from service.api.http.deepl import DIALECT, IGNORED_KEY, GlossaryFields
+from service.api.http.deepl import DIALECT, IGNORED_KEY, RESOURCES, GlossaryFields
 from service.api.http.fields import File, checked
 from service.api.http.files import KEPT_S, FileTranslator, JobStatus, Progress, TranslatedFile, download
 from service.api.http.operations import MULTIPART, HttpRequest, answer_with, operation
@@ -21,8 +21,6 @@ from service.documents.formats import SUFFIXES, format_of
 from service.errors import DragomanError, InvalidInput, NotFound, Unavailable
 from service.records import TranslationRequest
 from service.translate.glossaries import UploadedGlossaries
-
-RESOURCES = replace(DIALECT, statuses={})  # what is not there is 404
 
 
 class DocumentBody(GlossaryFields):

@@ -20,7 +20,7 @@ from service.call import Call, Identity
 from service.documents.draft import Line, Unit
 from service.documents.formats import PACKAGES, DocumentFormat, format_of, translated_file, units_of
 from service.errors import InvalidInput, NotFound, Overloaded
-from service.models.info import index_of
+from service.models.catalogue import index_of
 from service.processes.apart import BEHIND_ALL, run_apart
 from service.records import Priority, Translation, TranslationRequest
 from service.translate.routing import Router

@@ -71,7 +71,7 @@ class ServerWorker:
     def info(self) -> ModelInfo:
         """Return the model that will answer; raises DragomanError without a server or such a model."""
         from service.client import Client
-        from service.models.info import index_of
+        from service.models.catalogue import index_of
 
         with Client(self.address, self.client_config()) as client:
             client.wait_until_ready(min(self.wait_s, max(self.max_outage_s, _CONNECT_S)))

@@ -25,7 +25,7 @@ from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ModelsCo
 from service.engine.worker import create_runner
 from service.errors import FailedPrecondition, Overloaded, Unavailable
 from service.models import cache as model_cache
-from service.models.catalogue import CallScheduler
+from service.models.call_scheduler import CallScheduler
 from service.models.loaded import LoadedModel, ModelState
 from service.records import TranslationRequest
 from service.server.model_hosting import ModelParts

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from model.bundle import default_bundle_dir
 from service.engine.cpu.native.runner import open_model
 from service.engine.wire import EngineSpec
-from service.scheduler.packed_weights import PackedWeights
+from service.scheduler.engines import PackedWeights
 from tests.fakes.native_engine import needs_native_engine
 
 pytestmark = needs_native_engine

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.cli import plan
-from service.extras import how_to_install
+from service.errors import how_to_install
 from service.tools.bulk import parquet, ray_engine
 from service.tools.loadtest import report
 

@@ -1,26 +1,27 @@
 """The log of slow calls: what a line holds, and how many there are."""
 
 import json
+import time
 
 import pytest
 
-from service.api.calls import SlowCalls
+from service.api.calls import SLOW_CALLS_LOGGED, CallLifecycle
 from service.call import Call, Caller, Phase
-from service.telemetry.logs import LogLimit
+from service.telemetry.metrics import Metrics
+from tests.fakes.books import sample_of
 from tests.fakes.logs import log
 
 __all__ = ["log"]
 
 
-def ended(duration_s: float, phase: Phase = "decode") -> Call:
+def call_of(duration_s: float, phase: Phase = "decode") -> Call:
     return Call(
         method="Translate",
         request_id="r1",
         caller=Caller(name="shop"),
-        started=0.0,
+        started=time.monotonic() - duration_s,
         deadline=60.0,
         model="m",
-        duration_s=duration_s,
         phase=phase,
         texts=3,
         finished_texts=2,
@@ -31,45 +32,25 @@ def ended(duration_s: float, phase: Phase = "decode") -> Call:
     )
 
 
-class Counter:
-    def __init__(self) -> None:
-        self.count = 0
+def test_slow_calls_are_lines_with_their_phases_as_many_as_can_be_read_and_all_are_counted(log):
+    metrics = Metrics()
+    lifecycle = CallLifecycle(metrics, slow_s=1.0)
+    for _ in range(SLOW_CALLS_LOGGED + 5):
+        lifecycle.end(call_of(1.5))
 
-    def __call__(self) -> None:
-        self.count += 1
-
-
-def test_a_slow_call_is_one_line_with_its_phases(log):
-    SlowCalls(1.0, count=Counter()).log(ended(1.5))
-
-    (line,) = map(json.loads, log.getvalue().splitlines())
+    lines = list(map(json.loads, log.getvalue().splitlines()))
+    line = lines[0]
     assert (line["event"], line["request_id"], line["client"], line["model"]) == ("slow_request", "r1", "shop", "m")
-    assert (line["duration_ms"], line["queue_ms"], line["encode_ms"], line["detokenize_ms"]) == (1_500.0, 2.0, 3.0, 5.0)
+    assert line["duration_ms"] == pytest.approx(1_500.0, rel=0.5)
+    assert (line["queue_ms"], line["encode_ms"], line["detokenize_ms"]) == (2.0, 3.0, 5.0)
     assert (line["texts"], line["finished_texts"], line["source_tokens"], line["code"]) == (3, 2, 7, "OK")
     assert "total_ms" not in line
+    assert len(lines) == SLOW_CALLS_LOGGED
+    assert sample_of(metrics, "dragoman_slow_requests_total", {}) == SLOW_CALLS_LOGGED + 5
 
 
-@pytest.mark.parametrize(
-    "call",
-    [ended(9.0, "admission"), ended(9.0, "stream")],
-    ids=["translates nothing", "stream"],
-)
-def test_calls_without_phases_are_not_logged(log, call):
-    count = Counter()
-    SlowCalls(1.0, count=count).log(call)
+@pytest.mark.parametrize(("duration_s", "phase"), [(0.0, "decode"), (9.0, "admission"), (9.0, "stream")])
+def test_calls_that_are_fast_or_do_no_work_are_not_logged(log, duration_s, phase):
+    CallLifecycle(Metrics(), slow_s=1.0).end(call_of(duration_s, phase))
 
-    assert (log.getvalue(), count.count) == ("", 0)
-
-
-def test_lines_are_bounded_and_the_next_one_says_how_many_are_missing(log):
-    now, count = [100.0], Counter()
-    limit = LogLimit(max_lines=2, period_s=10.0, clock=lambda: now[0])
-    slow = SlowCalls(1.0, count=count, limit=limit)
-    for _ in range(5):
-        slow.log(ended(2.0))
-    now[0] += 10.0
-    slow.log(ended(2.0))
-
-    lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    assert [line["left_out"] for line in lines] == [0, 0, 3]
-    assert count.count == 6
+    assert log.getvalue() == ""

@@ -31,7 +31,7 @@ SECURED = ServerConfig(security=SecurityConfig(tls_certificate=CERTIFICATE, tls_
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_changes_its_own_setting(flag, monkeypatch):
-    monkeypatch.setattr("service.server.preflight.check", lambda _: [])  # settings may name files that do not exist
+    monkeypatch.setattr("service.cli.serve.check_files", lambda _: [])  # settings may name files that do not exist
     group, name = FLAGS[flag].split(".")
     default = json.loads(run("serve", "--check-config").stdout)
 

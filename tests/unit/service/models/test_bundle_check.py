@@ -12,8 +12,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from model.bundle import Bundle, BundleError
 from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.runner import open_session
-from service.models.check import BundleChecker
-from service.models.repository import BundleCandidate
+from service.models.repository import BundleCandidate, BundleChecker
 from tests.fakes.echo_bundle import write_echo_bundle
 
 

@@ -10,8 +10,7 @@ from model.config import EOS_ID
 from model.manifest import DecodingDefaults, Variant
 from service.engine.wire import FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput
-from service.models.info import TextCodec, describe
-from service.models.options import search_params, smaller_beam
+from service.models.info import TextCodec, describe, search_params, smaller_beam
 from service.records import ModelInfo, Span, TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle

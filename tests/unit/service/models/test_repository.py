@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 from model.bundle import BundleError
 from service.config import EngineConfig, ModelsConfig, ServerConfig
-from service.models.check import BundleChecker
-from service.models.repository import RepositoryError, bundle_source, scan_included, scan_repository, version_order
+from service.models.repository import (
+    BundleChecker,
+    RepositoryError,
+    bundle_source,
+    scan_included,
+    scan_repository,
+    version_order,
+)
 
 IN_ORDER = ["1", "1.0", "1.2", "1.9", "1.10", "2", "2-rc", "10", "2026-11-20", "2026-11-21", "a", "b1", "b2", "b10"]
 

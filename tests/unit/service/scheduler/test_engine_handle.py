@@ -8,7 +8,7 @@ from service.call import ANYBODY, Call
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Report
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory
 from service.records import Priority
-from service.scheduler.pool import Pending
+from service.scheduler.engines import JobGroup, Pending
 from tests.fakes.engine_pools import CONFIG, PARAMS, SPEC, hand_stepped
 
 RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
@@ -50,12 +50,16 @@ async def test_sentence_between_them_or_another_process_starts_the_count_again(b
     ],
 )
 async def test_failure_of_a_job_is_an_error_of_its_kind(kind, error):
-    job, future = Job(id=0, source_ids=(5,), params=PARAMS), asyncio.get_running_loop().create_future()
     call = Call(method="m", started=0.0, deadline=0.0)
-    pending = Pending(job, ANYBODY, Priority.INTERACTIVE, 0.0, future=future, call=call)
+    group = JobGroup(call, 1)
+    pending = Pending(Job((5,), PARAMS), ANYBODY, Priority.INTERACTIVE, 0.0, group=group, place=0)
+    group.jobs.add(pending)
 
     pending.resolve(JobFailure(job_id=0, kind=kind, message="why"))
     pending.resolve(RESULT)  # too late: nothing happens
 
-    with pytest.raises(error, match="why"):
-        await pending.future
+    (ended,) = await asyncio.gather(group.results, return_exceptions=True)
+    found = ended[0] if isinstance(ended, list) else ended  # an error of the model is that of the sentence alone
+    assert type(found) is error
+    assert str(found) == "why"
+    assert call.target_tokens == 0

@@ -24,7 +24,7 @@ def load_of(*jobs: Job, max_rows: int = 8, max_source_tokens: int = 4_096) -> En
 
 def num_taken(load: EngineLoad, one: Job, lookahead_jobs: int) -> int:
     taken = 0
-    while load.has_room(one, lookahead_jobs):
+    while load.has_room(one.params.num_rows, one.source_width, lookahead_jobs):
         load.add(one)
         taken += 1
     return taken
@@ -51,7 +51,7 @@ def test_what_has_room_without_looking_ahead_the_engine_starts_at_once(jobs):
     scheduler, load = Scheduler(budgets), EngineLoad(32, 1_024)
     for number, (beam_size, source_tokens) in enumerate(jobs):
         one = Job(id=number, source_ids=(5,) * source_tokens, params=SearchParams(beam_size=beam_size))
-        if load.has_room(one, 0):
+        if load.has_room(one.params.num_rows, one.source_width, 0):
             load.add(one)
             scheduler.add(one)
 
@@ -64,7 +64,7 @@ def test_what_has_room_without_looking_ahead_the_engine_starts_at_once(jobs):
 def test_load_is_nothing_again_when_every_job_has_left(jobs):
     load = load_of(*(job(*one) for one in jobs))
     for one in jobs:
-        load.remove(job(*one))
+        load.add(job(*one), -1)
 
     assert (load.jobs, load.rows, load.source_tokens, load.work) == (0, 0, 0, 0)
 

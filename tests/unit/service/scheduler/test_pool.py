@@ -12,7 +12,7 @@ from service.engine.wire import Job, JobResult, Report, SchedulerConfig, StepSta
 from service.errors import DeadlineExceeded, InternalError, Unavailable
 from service.processes.process import StartError
 from service.records import Priority
-from service.scheduler.packed_weights import PackedWeights
+from service.scheduler.engines import PackedWeights
 from tests.fakes.engine_pools import (
     CONFIG,
     LONG,
@@ -25,6 +25,7 @@ from tests.fakes.engine_pools import (
     hand_stepped,
     make_pool,
     settle,
+    submit,
     work,
 )
 
@@ -57,7 +58,7 @@ class TestHandOut:
         async with hand_stepped(SPEC, CONFIG) as (pool, engines):
             engines[0].report(Report((), StepStats(max_rows=4)))
             for _ in range(9):
-                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+                submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             await settle()
 
             assert pool.running_jobs == 3  # 4 rows of 2, and one to look ahead
@@ -69,17 +70,17 @@ class TestHandOut:
         async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (pool, engines):
             engines[0].die(is_delayed=False)
             for _ in range(4):
-                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+                submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             await settle()
 
             assert [len(engine.started_ids) for engine in engines] == [0, 2, 2]
 
     async def test_callers_take_turns_and_interactive_work_goes_first(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
-            pool.submit(Job(NORMAL, PARAMS), call_within(60.0, A, Priority.BATCH))  # 0
+            submit(pool, Job(NORMAL, PARAMS), call_within(60.0, A, Priority.BATCH))  # 0
             for caller in (A, A, B, B):  # 1 to 4
-                pool.submit(Job(NORMAL, PARAMS), call_within(60.0, caller))
-            last = pool.submit(Job(NORMAL, PARAMS), call_within(60.0, B, Priority.BATCH))
+                submit(pool, Job(NORMAL, PARAMS), call_within(60.0, caller))
+            last = submit(pool, Job(NORMAL, PARAMS), call_within(60.0, B, Priority.BATCH))
             await work(engines, last)
 
             assert engines[0].started_ids == [1, 3, 2, 4, 0, 5]
@@ -89,7 +90,7 @@ class TestEstimates:
     async def test_work_is_forecast_once_engines_have_reported_some(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
             assert pool.forecast([10], PARAMS, call_within(3_600.0)) == (0.0, 0.0)
-            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(40)]
+            jobs = [submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(40)]
             await work(engines, *jobs[:8])
 
             assert pool.queued_work_s > 0.0
@@ -100,16 +101,16 @@ class TestEstimates:
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
             for number in range(5):
-                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+                submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
                 await settle()
                 slowly = JobResult(
                     job_id=number, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=3_000.0, num_steps=3
                 )
                 engines[0].report(Report((slowly,)))
 
-            tried = pool.submit(Job(NORMAL, PARAMS), call_within(600.0))
+            tried = submit(pool, Job(NORMAL, PARAMS), call_within(600.0))
             await settle()
-            late = pool.submit(Job(NORMAL, PARAMS), call_within(600.0))
+            late = submit(pool, Job(NORMAL, PARAMS), call_within(600.0))
             await settle()
 
             assert not tried.done()
@@ -125,7 +126,7 @@ class TestDrops:
     async def test_deadline_in_the_past_fails_at_once(self):
         async with hand_stepped(SPEC, CONFIG) as (pool, _):
             with pytest.raises(DeadlineExceeded):
-                await pool.submit(Job(NORMAL, PARAMS), call_within(-1.0))
+                await submit(pool, Job(NORMAL, PARAMS), call_within(-1.0))
 
     @pytest.mark.promise("B3")
     @pytest.mark.parametrize(("num_blockers", "where", "words"), [(5, "queue", "queued"), (0, "decode", "decoding")])
@@ -133,8 +134,8 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, _):
             for _ in range(num_blockers):
-                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
-            late = pool.submit(Job(NORMAL, PARAMS), call_within(0.5))
+                submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
+            late = submit(pool, Job(NORMAL, PARAMS), call_within(0.5))
 
             with pytest.raises(DeadlineExceeded, match=words):
                 await late
@@ -143,7 +144,7 @@ class TestDrops:
 
     async def test_answered_job_is_not_kept_until_its_deadline(self):
         async with hand_stepped(SPEC, CONFIG) as (pool, engines):
-            job = pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+            job = submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             await work(engines, job)
             await settle()
             kept = weakref.ref(job)
@@ -155,13 +156,13 @@ class TestDrops:
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
             for _ in range(5):
-                pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
-            waiting = pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+                submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
+            waiting = submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             await settle()
 
             waiting.cancel()
             await settle()
-            last = pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+            last = submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             await work(engines, last)
 
             assert counts.dropped == [("queue", "cancelled")]
@@ -170,7 +171,8 @@ class TestDrops:
     async def test_job_cancelled_as_its_turn_comes_never_reaches_the_engine(self):
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(3)]
+            jobs = [submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(3)]
+            await asyncio.sleep(0)
             for job in jobs[:2]:
                 job.cancel()
             await work(engines, jobs[2])
@@ -182,7 +184,7 @@ class TestDrops:
     async def test_job_cancelled_while_decoding_frees_its_rows(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, LONG), call_within(3_600.0)) for _ in range(5)]
+            jobs = [submit(pool, Job(NORMAL, LONG), call_within(3_600.0)) for _ in range(5)]
             await settle()
             engines[0].step()
             assert pool.live_rows == 8
@@ -200,7 +202,9 @@ class TestDrops:
     async def test_job_that_its_call_takes_back_at_its_deadline_was_not_cancelled(self, late_in_s, reason):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, _):
-            pool.submit(Job(NORMAL, PARAMS), call_within(late_in_s)).cancel()
+            job = submit(pool, Job(NORMAL, PARAMS), call_within(late_in_s))
+            await asyncio.sleep(0)
+            job.cancel()
             await settle()
 
             assert [why for _, why in counts.dropped] == [reason]
@@ -210,7 +214,7 @@ class TestLosses:
     async def test_lost_engine_fails_its_jobs_and_its_replacement_serves_the_queue(self):
         counts = Counts()
         async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(7)]
+            jobs = [submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(7)]
             await settle()
             engines[0].step()
             engines[0].die(is_delayed=False)
@@ -228,7 +232,7 @@ class TestLosses:
 
     async def test_nobody_waits_while_all_replacements_pause(self):
         async with hand_stepped(SPEC, TWO) as (pool, engines):
-            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(12)]
+            jobs = [submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(12)]
             await settle()
             engines[0].die(is_delayed=True)
             await settle()
@@ -236,7 +240,7 @@ class TestLosses:
 
             engines[1].die(is_delayed=True)
             await settle()
-            for job in (jobs[-1], pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))):
+            for job in (jobs[-1], submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))):
                 with pytest.raises(Unavailable, match=r"no engine process is running; the next start.*0\.5 s away"):
                     await job
             assert [engine.state for engine in pool.snapshots(time.monotonic())] == ["waiting"] * 2
@@ -244,14 +248,14 @@ class TestLosses:
 
             engines[0].retry_in_s = None  # the attempt has begun
             with pytest.raises(Unavailable, match="no engine process is running; one is being started"):
-                await pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+                await submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             engines[0].come_back()
-            await work(engines, answered := pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)))
+            await work(engines, answered := submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0)))
             assert answered.result().hypotheses == expected(NORMAL).hypotheses
 
     async def test_closed_pool_refuses_and_fails_what_is_not_done(self):
         async with hand_stepped(SPEC, CONFIG) as (pool, _):
-            jobs = [pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(7)]
+            jobs = [submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(7)]
             await settle()
 
             await pool.close()
@@ -259,7 +263,7 @@ class TestLosses:
             results = await asyncio.gather(*jobs, return_exceptions=True)
             assert [type(result) for result in results] == [Unavailable] * 7
             with pytest.raises(Unavailable, match="stopping"):
-                await pool.submit(Job(NORMAL, PARAMS), call_within(3_600.0))
+                await submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             assert (pool.is_ready, pool.missing_engines) == (False, 0)
 
 
@@ -269,7 +273,7 @@ class TestObservation:
         async with hand_stepped(SPEC, CONFIG) as (pool, engines):
             for call in calls:
                 call.phase = "queue"
-                pool.submit(Job(NORMAL, PARAMS), call)
+                submit(pool, Job(NORMAL, PARAMS), call)
             await settle()
             engines[0].step()
             (engine,) = pool.snapshots(time.monotonic())

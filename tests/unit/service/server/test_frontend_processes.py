@@ -10,16 +10,18 @@ from typing import Any, cast
 
 import pytest
 
+from service.api.http.server_status import ServerStatus
 from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, from_payload, to_frame
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
-from service.models.catalogue import CallScheduler, Catalogue, ServedModel, Settled, UseCount, Work
+from service.models.call_scheduler import CallScheduler
+from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, Work
 from service.models.loaded import LoadedModel
 from service.processes.rpc import Peer
 from service.scheduler.admission import Reservation
 from service.server.frontend import Frontend, ServingState
-from service.server.frontend_process import RemoteScheduler, RemoteStatus, ThisProcess
+from service.server.frontend_process import RemoteScheduler, ThisProcess
 from service.server.frontends import Frontends
 from service.telemetry.logs import set_log_level
 from service.telemetry.metrics import Metrics
@@ -83,7 +85,8 @@ class Joined:
         self.host, self.next_host = GatedModel(bundle, 0), GatedModel(bundle, 1)
         config, metrics = ServerConfig(limits=LIMITS, listen=ListenConfig(edges=1)), Metrics()
         scheduler = CallScheduler(Catalogue(), LIMITS)
-        self.frontends = Frontends(config, None, scheduler, metrics, UsageMeter(metrics), RemoteStatus(Peer()))
+        status: ServerStatus = Peer().remote(ServerStatus)  # type: ignore[type-abstract]
+        self.frontends = Frontends(config, None, scheduler, metrics, UsageMeter(metrics), status)
         self.spares_made = 0
         self.frontends.spare.make = self._make_spare  # type: ignore[method-assign]
         self.admission = scheduler.admission

@@ -9,8 +9,7 @@ from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerCo
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
 from service.engine.wire import SchedulerConfig
-from service.models.check import check_in_engine
-from service.models.repository import BundleCandidate
+from service.models.repository import BundleCandidate, check_in_engine
 from service.server import model_hosting
 from service.server.model_hosting import ModelParts, engine_spec, num_engines, runtime_for
 from tests.fakes.echo_bundle import write_echo_bundle

@@ -29,9 +29,8 @@ def test_gauge_is_counted_up_and_down_set_read_and_removed():
     family = GaugeFamily("rows", "Rows.", ("model",))
     value = 3
     counted, read = family.labels("counted"), family.labels("read")
-    counted.inc()
-    counted.inc()
-    counted.dec()
+    counted.value += 2
+    counted.value -= 1
     family.labels("set").set(0.25)
     read.set_function(lambda: value)
     first = samples(family)

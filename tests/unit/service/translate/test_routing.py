@@ -14,7 +14,8 @@ from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason
 from service.errors import DragomanError, InternalError, InvalidInput, NotFound, Overloaded, TooLong, Unavailable
-from service.models.catalogue import CallScheduler, Catalogue, ServedModel
+from service.models.call_scheduler import CallScheduler
+from service.models.catalogue import Catalogue, ServedModel
 from service.records import (
     Priority,
     Span,

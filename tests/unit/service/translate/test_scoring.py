@@ -13,7 +13,7 @@ from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.wire import Forced, HeadWeights, JobResult
 from service.errors import FailedPrecondition, InternalError, InvalidInput, NotFound, Overloaded, TooLong
-from service.models.catalogue import CallScheduler
+from service.models.call_scheduler import CallScheduler
 from service.records import AttentionHeads, Link, Priority, ScorePair, ScoreRequest, ScoreResult, Span
 from service.telemetry.metrics import Metrics
 from service.translate import scoring

@@ -14,7 +14,7 @@ import pytest
 from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable, Wait
-from service.models.catalogue import CallScheduler
+from service.models.call_scheduler import CallScheduler
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translate import translator as translator_module

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from grpc_health.v1 import health_pb2
 
-from service.api.grpc.health import FirstMessages, Health, Status
+from service.api.grpc.standard import FirstMessages, Health, Status
 from service.errors import InvalidInput
 
 

@@ -1,26 +1,34 @@
-"""grpc.health.v1 with Check, Watch and List.
+"""What every gRPC server has: grpc.health.v1, and grpc.reflection in version 1 and version 1 alpha.
 
 grpcio-health-checking brings the messages, but its servicer has no List and its Watch cannot be told apart from a leak.
+Health needs no key, so strangers may call it.  A call holds one of the places that `maximum_concurrent_rpcs` counts
+while it waits for its message, and strangers who send headers alone could take all of them.  Each method is therefore
+served as a stream of one message, which is awaited here, where the waiting calls and their time are bounded.
 
-These methods need no key, so strangers may call them.  A call holds one of the places that `maximum_concurrent_rpcs`
-counts while it waits for its message, and strangers who send headers alone could take all of them.  Each method is
-therefore served as a stream of one message, which is awaited here, where the waiting calls and their time are bounded.
+The two versions of reflection have the same messages under two package names, and the same bytes on the wire;
+grpcio-reflection has version 1 alpha's servicer, which therefore answers for both, from a pool that holds what this
+server serves and nothing else.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
+from protos import admin_pb2, google_translation_pb2, open_inference_pb2, translation_pb2
 from service.api.grpc.calls import Handler, stream
 from service.errors import InvalidInput, NotFound
 
 MESSAGE_WITHIN_S = 5.0
 MAX_WAITING = 64
-SERVICE_NAME = "grpc.health.v1.Health"
+HEALTH = "grpc.health.v1.Health"
 # Methods that bound their number and their time themselves, with the latter in seconds: they answer at once.
-OWN_LIMITS = {f"{SERVICE_NAME}/{method}": MESSAGE_WITHIN_S for method in ("Check", "List")}
+HEALTH_LIMITS = {f"{HEALTH}/{method}": MESSAGE_WITHIN_S for method in ("Check", "List")}
 OVERALL = ""  # the whole server's name
 
 CheckRequest = health_pb2.HealthCheckRequest
@@ -125,12 +133,71 @@ class FirstMessages:
         return answer
 
 
-def handlers(health: Health) -> dict[str, Handler]:
-    """Return the handlers of all methods, by their full names."""
+def health_handlers(health: Health) -> dict[str, Handler]:
+    """Return the handlers of all methods of health, by their full names."""
     messages = FirstMessages()
     methods = {
         "Check": stream(messages.answering(health.check), CheckRequest),
         "Watch": stream(messages.streaming(health.watch), CheckRequest),
         "List": stream(messages.answering(health.list_all), _pb.HealthListRequest),
     }
-    return {f"{SERVICE_NAME}/{name}": handler for name, handler in methods.items()}
+    return {f"{HEALTH}/{name}": handler for name, handler in methods.items()}
+
+
+V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
+REFLECTION = (f"{V1}.ServerReflection", f"{V1ALPHA}.ServerReflection")
+
+# What the two ports serve: each describes nothing but its own services.
+DATA_FILES = (
+    translation_pb2.DESCRIPTOR,
+    google_translation_pb2.DESCRIPTOR,
+    open_inference_pb2.DESCRIPTOR,
+    health_pb2.DESCRIPTOR,
+)
+ADMIN_FILES = (admin_pb2.DESCRIPTOR,)
+
+
+class _Pool:
+    """What the servicer asks a pool for, with methods among the symbols: grpcurl asks for them, protobuf finds none."""
+
+    def __init__(self, pool: DescriptorPool) -> None:
+        self.FindFileByName = pool.FindFileByName
+        self.FindMessageTypeByName = pool.FindMessageTypeByName
+        self.FindExtensionByNumber = pool.FindExtensionByNumber
+        self.FindAllExtensions = pool.FindAllExtensions
+        self._pool = pool
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - as it is called there
+        """Return the descriptor of the file with this symbol, or raise KeyError."""
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return self._pool.FindMethodByName(symbol).containing_service.file
+
+
+def reflection_handlers(services: Sequence[str], *, files: Sequence[Any] = DATA_FILES) -> dict[str, Handler]:
+    """Return the handlers of both versions of reflection, by their methods' full names.
+
+    Args:
+        files: the descriptors of the files that describe the services.
+    """
+    pool = DescriptorPool()
+    for file in (*files, reflection_pb2.DESCRIPTOR):
+        pool.AddSerializedFile(file.serialized_pb)
+    pool.AddSerializedFile(_v1_file().SerializeToString())
+    servicer: Any = reflection_aio.ReflectionServicer((*services, *REFLECTION), pool=_Pool(pool))
+    handler = stream(servicer.ServerReflectionInfo, reflection_pb2.ServerReflectionRequest)
+    return {f"{name}/ServerReflectionInfo": handler for name in REFLECTION}
+
+
+def _v1_file() -> FileDescriptorProto:
+    """The description of version 1: version 1 alpha's under another package."""
+    file = FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb)
+    file.name, file.package = "grpc/reflection/v1/reflection.proto", V1
+    for field in (field for message in file.message_type for field in message.field if field.type_name):
+        field.type_name = field.type_name.replace(V1ALPHA, V1)
+    for method in file.service[0].method:
+        method.input_type = method.input_type.replace(V1ALPHA, V1)
+        method.output_type = method.output_type.replace(V1ALPHA, V1)
+    file.ClearField("options")
+    return file

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from service.cli.serve import check_files
 from service.config import EngineConfig, LifecycleConfig, ModelsConfig, SecurityConfig, ServerConfig, TelemetryConfig
-from service.server.preflight import check
 from tests.fakes.echo_bundle import ModelRepository, tamper, write_echo_bundle
 
 NONE = Path("/none/file")
@@ -20,7 +20,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
 
 
 def test_included_model_with_default_settings_is_fine():
-    assert check(ServerConfig()) == []
+    assert check_files(ServerConfig()) == []
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_included_model_with_default_settings_is_fine():
     ],
 )
 def test_each_problem_is_one_line_that_names_what_is_wrong(engine, settings: dict[str, Any], fact):
-    (problem,) = check(ServerConfig(**{"engine": engine, **settings}))
+    (problem,) = check_files(ServerConfig(**{"engine": engine, **settings}))
 
     assert fact in problem
     assert len(problem.splitlines()) == 1
@@ -46,7 +46,7 @@ def test_traces_without_their_libraries_are_found(engine, monkeypatch):
     monkeypatch.setitem(sys.modules, "service.telemetry.traces", None)
     telemetry = TelemetryConfig(otlp_endpoint="http://localhost:4317")
 
-    (problem,) = check(ServerConfig(engine=engine, telemetry=telemetry))
+    (problem,) = check_files(ServerConfig(engine=engine, telemetry=telemetry))
 
     assert "is not installed: `pip install opentelemetry-sdk " in problem
 
@@ -58,6 +58,6 @@ def test_model_without_a_good_version_is_found_by_its_newest_one_and_no_other_is
     repository.put_bad("bad", "1", tamper)
     repository.put_bad("bad", "2", tamper)
 
-    (problem,) = check(ServerConfig(models=ModelsConfig(directory=tmp_path)))
+    (problem,) = check_files(ServerConfig(models=ModelsConfig(directory=tmp_path)))
 
     assert "bad/2/encoder.onnx has another SHA-256" in problem

@@ -1,0 +1,305 @@
+"""One engine of a model as the scheduler process sees it: the jobs that it holds, and how each of them ends.
+
+JobGroup       the jobs that one call waits for, and what became of them
+EngineHandle   an engine's process, the jobs that it holds, its load
+PackedWeights  the weights that the native engines of one model map: written once, before the engines start
+"""
+
+import asyncio
+import fcntl
+import os
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, Protocol
+
+from service.call import Call
+from service.engine.wire import CancelJob, EngineSpec, FailureKind, Job, JobResult, Outcome, Report, StepStats
+from service.engine.worker import command_line
+from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
+from service.processes.apart import run_apart
+from service.processes.process import Program, Supervisor, SupervisorConfig
+from service.scheduler.cost import CostModel
+from service.scheduler.fair_queue import Entry
+from service.scheduler.job_queue import EngineLoad
+from service.telemetry.logs import get_logger
+
+_MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
+_RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+
+EngineState = Literal["up", "starting", "waiting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSnapshot:
+    """One engine at one moment."""
+
+    pid: int | None  # None: no process takes work now
+    state: EngineState  # waiting: for another attempt to start one
+    jobs: int  # sentences it holds
+    rows: int  # hypotheses it decodes, as it last reported
+    max_rows: int  # up to which it starts jobs, as it last reported; less than configured where memory is short
+    restarts: int  # processes that were lost
+    silent_s: float  # since its last sign of life
+
+
+class EngineObserver(Protocol):
+    """Counts what happens to engines and jobs; called in the event loop's thread."""
+
+    def step(self, stats: StepStats) -> None:
+        """Count an engine's work since its last report."""
+        ...
+
+    def engine_lost(self) -> None:
+        """Count an engine that was lost."""
+        ...
+
+    def job_dropped(self, where: Literal["queue", "decode"], reason: str) -> None:
+        """Count a job that was cancelled, or late, before it had a result."""
+        ...
+
+
+class JobGroup:
+    """The jobs that one call waits for; the group ends with the last of them, or with the first error of all."""
+
+    def __init__(self, call: Call, num_jobs: int) -> None:
+        self.call = call
+        self.jobs: set[Pending] = set()  # that have no outcome
+        self.results: asyncio.Future[list[JobResult | InternalError]] = asyncio.get_running_loop().create_future()
+        self._found: list[JobResult | InternalError | None] = [None] * num_jobs
+
+    def settle(self, pending: "Pending", result: JobResult | InternalError) -> None:
+        """Take the result of a job, or an error that concerns this job alone."""
+        self.jobs.discard(pending)
+        if self.results.done():
+            return
+        if isinstance(result, JobResult):
+            self.call.job_finished(result)
+        self._found[pending.place] = result
+        if not self.jobs:
+            self.results.set_result([one for one in self._found if one is not None])
+
+    def fail(self, error: DragomanError) -> None:
+        """Raise an error where somebody still waits for the group."""
+        if not self.results.done():
+            self.results.set_exception(error)
+            self.results.exception()  # who waits may be gone: asyncio would log an error that nobody asked for
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending(Entry[Job]):
+    """A job that somebody waits for, in the queue or in an engine."""
+
+    group: JobGroup
+    place: int  # in its group
+    engine: "EngineHandle | None" = None  # None: not given to an engine
+
+    def fail(self, error: DragomanError) -> None:
+        """End the job without a result."""
+        if not isinstance(error, DeadlineExceeded):  # a job that is late counts as dropped
+            self.group.jobs.discard(self)
+        self.group.fail(error)
+
+    def resolve(self, outcome: Outcome) -> None:
+        """End the job with an engine's outcome."""
+        if isinstance(outcome, JobResult):
+            self.group.settle(self, outcome)
+        elif outcome.kind is FailureKind.DEADLINE:
+            self.fail(DeadlineExceeded(outcome.message))
+        elif outcome.kind is FailureKind.OUT_OF_MEMORY:
+            self.fail(OutOfMemory(outcome.message, retry_after_s=_RETRY_AFTER_MEMORY_S))
+        else:
+            self.group.settle(self, InternalError(outcome.message))
+
+
+class EngineHandle:
+    """One engine and the jobs that it has not answered yet."""
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        config: SupervisorConfig,
+        cost_model: CostModel,
+        *,
+        observer: EngineObserver | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            spec: what the engine process is told.
+            config: how patient to be with it.
+            cost_model: learns from its jobs and steps.
+            observer: counts what happens.
+            on_change: called when the engine may have room, and when its replacement has to wait.
+        """
+        self.supervisor = Supervisor(
+            Program(name="engine", command_line=command_line, spec=lambda: spec),
+            config,
+            on_record=self._take_report,
+            on_lost=self._lose_jobs,
+            on_change=on_change,
+        )
+        self.starting: list[Pending] = []  # that its load counts, and it has not been given
+        self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
+        self.load = EngineLoad(spec.scheduler.max_rows, spec.scheduler.max_source_tokens)
+        self.live_rows = 0  # that were decoding at its last report
+        self._budgets = spec.scheduler
+        self._cost_model = cost_model
+        self._observer = observer
+        self._on_change = on_change
+        self._num_losses = 0
+        self._num_non_finite = 0  # sentences in a row
+        self._heard_at = time.monotonic()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the engine takes jobs; one that is being ended does not."""
+        process = self.supervisor.process
+        return process is not None and not process.is_unhealthy
+
+    def start_jobs(self) -> None:
+        """Give the engine what it is to start, in one frame."""
+        starting, self.starting, jobs = self.starting, [], list[Job]()
+        for pending in starting:
+            if pending.group.results.done():  # nobody waits for it any more
+                self.load.add(pending.item, -1)
+                self._on_change()
+                continue
+            pending.engine = self
+            pending.group.call.phase = "decode"
+            self.jobs[pending.item.id] = pending
+            jobs.append(pending.item)
+        if jobs and self.supervisor.process is not None:
+            self.supervisor.process.send(tuple(jobs))
+
+    def cancel(self, job: Job) -> None:
+        """Have the engine drop a job, if it has not answered yet; it counts until it has."""
+        if job.id in self.jobs and self.supervisor.process is not None:
+            self.supervisor.process.send((CancelJob(job.id),))
+
+    def fail_all(self, error: DragomanError) -> None:
+        """Fail all jobs that the engine holds."""
+        for pending in (*self.jobs.values(), *self.starting):
+            pending.fail(error)
+        self._forget_jobs()
+
+    async def stop(self) -> None:
+        """End the process; what it holds is of no use to anybody."""
+        self._forget_jobs()
+        await self.supervisor.stop()
+
+    def snapshot(self, now: float) -> EngineSnapshot:
+        """Describe the engine at this moment."""
+        process = self.supervisor.process
+        waiting: EngineState = "starting" if self.supervisor.retry_in_s is None else "waiting"
+        return EngineSnapshot(
+            pid=process.pid if process else None,
+            state="up" if self.is_up else waiting,
+            jobs=len(self.jobs),
+            rows=self.live_rows,
+            max_rows=self.load.max_rows,
+            restarts=self._num_losses,
+            silent_s=now - self._heard_at,
+        )
+
+    def _take_report(self, report: Report) -> None:
+        self._heard_at = time.monotonic()
+        for outcome in report.outcomes:
+            if isinstance(outcome, JobResult):
+                self._num_non_finite = 0
+            elif outcome.kind is FailureKind.NON_FINITE:
+                self._note_non_finite()
+            pending = self.jobs.pop(outcome.job_id, None)
+            if pending is None:  # failed meanwhile
+                continue
+            self.load.add(pending.item, -1)
+            if isinstance(outcome, JobResult) and outcome.forced is None:  # the model learns how long searches take
+                self._cost_model.finished(pending.item, outcome)
+            pending.resolve(outcome)
+        if stats := report.stats:
+            self.live_rows = stats.live_rows
+            self._set_budgets(stats.max_rows, stats.max_source_tokens)
+            self._cost_model.reported(stats)
+            if self._observer:
+                self._observer.step(stats)
+        if report.outcomes:
+            self._on_change()
+
+    def _note_non_finite(self) -> None:
+        """End an engine that has given nothing but non-finite scores for too long."""
+        self._num_non_finite += 1
+        if self._num_non_finite == _MOST_NON_FINITE and self.supervisor.process is not None:
+            self.supervisor.process.mark_unhealthy(f"gave {_MOST_NON_FINITE} sentences in a row non-finite scores")
+
+    def _lose_jobs(self, reason: str) -> None:
+        self._num_non_finite = 0
+        self._set_budgets(0, 0)
+        self._num_losses += 1
+        self.fail_all(Unavailable(f"the engine process was lost ({reason}); try again"))
+        if self._observer:
+            self._observer.engine_lost()
+
+    def _forget_jobs(self) -> None:
+        self.starting.clear()
+        self.jobs.clear()
+        self.load.clear()
+        self.live_rows = 0
+
+    def _set_budgets(self, max_rows: int, max_source_tokens: int) -> None:
+        """Note what the engine runs now, which is less than it was told where memory is short; 0: what it was told."""
+        self.load.max_rows = max_rows or self._budgets.max_rows
+        self.load.max_source_tokens = max_source_tokens or self._budgets.max_source_tokens
+
+
+class PackedWeights:
+    """The packed weights of one model's engines.
+
+    They are a file without a name in memory: sealed once it is written, and gone with this process.  Only
+    `service/engine/cpu/native` knows what is in it.
+    """
+
+    def __init__(self, spec: EngineSpec) -> None:
+        """Make the file where the spec asks for shared weights; nothing is written yet."""
+        self._descriptor: int | None = None
+        path: Path | None = None
+        if spec.shared_weights:
+            self._descriptor = _empty_file()
+            weakref.finalize(self, os.close, self._descriptor)
+            path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+        self.spec = replace(spec, packed_weights=path)  # what the engines are told
+
+    async def prepare(self, timeout_s: float) -> None:
+        """Write the weights; where that fails, the log says why and each engine has its own weights."""
+        if self._descriptor is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await run_apart(partial(_write, self.spec), niceness=0)
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engines go on without
+            reason = f"weights are not shared between engines: {type(error).__name__}: {error}"
+            get_logger().warning("engine_warning", reason=reason)
+            self.remove()
+
+    def remove(self) -> None:
+        """Have an empty file in place of the weights; engines that have mapped them go on."""
+        if self._descriptor is not None:
+            empty = _empty_file()
+            os.dup2(empty, self._descriptor, inheritable=False)
+            os.close(empty)
+
+
+def _empty_file() -> int:
+    return os.memfd_create("dragoman-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def _write(spec: EngineSpec) -> None:
+    """Write the weights; the server itself never loads what does that."""
+    from service.engine.cpu.native.pack import write_shared  # noqa: PLC0415
+
+    write_shared(spec)
