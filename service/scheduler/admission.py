@@ -194,9 +194,11 @@ class Admission:
         held = self._held.get(caller.identity)
         if held is None:
             held = self._held[caller.identity] = _Held()
-        held.requests += kind == "request"
-        held.parts += kind == "part"
-        self._requests += kind == "request"
+        if kind == "request":
+            held.requests += 1
+            self._requests += 1
+        else:
+            held.parts += 1
         return held
 
     def leave(self, caller: Caller, kind: Kind, held: _Held, *, was_refused: bool) -> None:
@@ -206,11 +208,13 @@ class Admission:
             if not self._streams[caller.identity]:
                 del self._streams[caller.identity]
         else:
-            held.requests -= kind == "request"
-            held.parts -= kind == "part"
+            if kind == "request":
+                held.requests -= 1
+                self._requests -= 1
+            else:
+                held.parts -= 1
             if held.requests == held.parts == 0:
                 del self._held[caller.identity]
-        self._requests -= kind == "request"
         if not was_refused:
             self._on_leave()
         if not self._requests and not self._streams:
@@ -337,10 +341,12 @@ class Reservation:
         if self._is_released:
             return
         self._is_released = True
-        for each in (self._admission, self._held):
-            each.characters -= self.characters
-            each.tokens -= self._tokens
-        self._admission.leave(self.caller, self.kind, self._held, was_refused=self._was_refused)
+        admission, held = self._admission, self._held
+        admission.characters -= self.characters
+        held.characters -= self.characters
+        admission.tokens -= self._tokens
+        held.tokens -= self._tokens
+        admission.leave(self.caller, self.kind, held, was_refused=self._was_refused)
         if self._on_release is not None:
             self._on_release()
 

@@ -33,15 +33,13 @@ class Average:
 
     mean: float = 0.0
     deviation: float = 0.0  # absolute, mean
-    num_values: int = 0
 
-    def add(self, value: float) -> None:
-        """Count one more value."""
-        self.num_values += 1
-        share = 1 / min(self.num_values, _MEMORY)
-        if self.num_values > 1:
-            self.deviation += share * (abs(value - self.mean) - self.deviation)
-        self.mean += share * (value - self.mean)
+    def follow(self, value: float, share: float) -> None:
+        """Count one more value, with this share in the average: 1 for the first one."""
+        distance = value - self.mean
+        if share < 1.0:
+            self.deviation += share * (abs(distance) - self.deviation)
+        self.mean += share * distance
 
 
 @dataclass(slots=True)
@@ -115,21 +113,22 @@ class CostModel:
     """The work and the time that a sentence takes in the engines of one model."""
 
     def __init__(self) -> None:
+        self._num_sentences = 0  # that the averages are of
         self._ratio = Average()  # decoder steps per source token
-        self._num_steps = Average()  # of a sentence
         self.step_s = Average()  # of a decoder step, as a running sentence sees it
-        self.row_cost = Average()  # row-steps of a sentence for each of its rows, its part of the encoder's included
+        self._num_steps = 0.0  # of a sentence, on average
+        self.row_cost = 0.0  # row-steps of a sentence for each of its rows, its part of the encoder's included; average
         self.rate: float | None = None  # row-steps per second of one engine that has enough to do
         self.step_time = StepTime()
 
     def cost(self, source_tokens: int, params: SearchParams) -> float:
         """Return the row-steps of a sentence."""
-        ratio = self._ratio.mean if self._ratio.num_values else 1.0
+        ratio = self._ratio.mean if self._num_sentences else 1.0
         return ENCODER_ROW_STEPS * source_tokens + params.num_rows * _steps(source_tokens, params, ratio)
 
     def own_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
         """Return the seconds that most such sentences take once they run in an engine with so many rows."""
-        if self._ratio.num_values < _ENOUGH:
+        if self._num_sentences < _ENOUGH:
             return 0.0
         step_s = self.step_time.at(rows) or self.step_s.mean
         ratio = self._ratio.mean + _MOSTLY * self._ratio.deviation
@@ -137,7 +136,7 @@ class CostModel:
 
     def least_s(self, source_tokens: int, params: SearchParams, rows: float) -> float:
         """Return the seconds that hardly any such sentence undercuts."""
-        if self._ratio.num_values < _ENOUGH:
+        if self._num_sentences < _ENOUGH:
             return 0.0
         low_step_s = max(0.0, self.step_s.mean - _RARELY * self.step_s.deviation)
         step_s = min(self.step_time.at(rows) or low_step_s, self.step_s.mean)
@@ -146,26 +145,29 @@ class CostModel:
 
     def seconds(self, row_steps: float, num_engines: int) -> float:
         """Return the seconds that so many engines take for so much work."""
-        if self.rate is None or self._ratio.num_values < _ENOUGH:
+        if self.rate is None or self._num_sentences < _ENOUGH:
             return 0.0
         return max(0.0, row_steps) / (self.rate * max(1, num_engines))
 
     def finished(self, job: Job, result: JobResult) -> None:
         """Learn from a translated sentence."""
-        source_tokens = len(job.source_ids)
-        self._ratio.add(result.num_steps / source_tokens)
-        self.step_s.add(result.decode_s / max(1, result.num_steps))
-        self._num_steps.add(result.num_steps)
-        self.row_cost.add(ENCODER_ROW_STEPS * source_tokens / job.params.num_rows + result.num_steps)
+        source_tokens, num_steps = len(job.source_ids), result.num_steps
+        self._num_sentences += 1
+        share = 1 / min(self._num_sentences, _MEMORY)
+        self._ratio.follow(num_steps / source_tokens, share)
+        self.step_s.follow(result.decode_s / max(1, num_steps), share)
+        self._num_steps += share * (num_steps - self._num_steps)
+        row_cost = ENCODER_ROW_STEPS * source_tokens / job.params.num_rows + num_steps
+        self.row_cost += share * (row_cost - self.row_cost)
 
     def reported(self, stats: StepStats) -> None:
         """Learn from an engine's report; about the rate only if the engine had as much to do as it can hold."""
         busy_s = stats.busy_s - sum(stats.score_s)  # what is scored takes no steps
         self.step_time.worked(stats.loop_steps, stats.rows, busy_s)
-        if not stats.waiting_jobs or busy_s <= 0.0 or stats.rows == 0 or not self._num_steps.mean:
+        if not stats.waiting_jobs or busy_s <= 0.0 or stats.rows == 0 or not self._num_steps:
             return
         # Encoding comes in lumps: each decoder step counts with the share of it that sentences have on average.
-        rate = stats.rows / busy_s * self.row_cost.mean / self._num_steps.mean
+        rate = stats.rows / busy_s * self.row_cost / self._num_steps
         if self.rate is None:
             self.rate = rate
         self.rate += min(_LARGEST_SHARE, busy_s / _RATE_MEMORY_S) * (rate - self.rate)

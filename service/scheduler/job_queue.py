@@ -264,4 +264,4 @@ class JobQueue(Generic[QueuedJob]):
 
     def _held_beyond(self, loads: Sequence[EngineLoad]) -> float:
         """Row-steps that the engines hold beyond what they can run; below zero, what they could still start."""
-        return sum([load.rows - load.runnable_rows for load in loads]) * self.cost_model.row_cost.mean
+        return sum([load.rows - load.runnable_rows for load in loads]) * self.cost_model.row_cost

@@ -171,9 +171,10 @@ class EnginePool:
             OutOfMemory: an engine had too little memory for them.
             Unavailable: the engine is lost, there is none, or the pool closes.
         """
-        if refusal := self._refusal():
+        engines = self._up()
+        if refusal := self._refusal(engines):
             raise refusal
-        group = self._add(jobs, call)
+        group = self._add(jobs, call, engines)
         try:
             return await group.results
         finally:
@@ -201,10 +202,9 @@ class EnginePool:
         finally:  # also when the server stops in the meantime
             self._packed.remove()
 
-    def _add(self, jobs: Sequence[Job], call: Call) -> JobGroup:
-        """Give the jobs of a call to engines with room, or put them into the queue."""
+    def _add(self, jobs: Sequence[Job], call: Call, engines: Sequence[EngineHandle]) -> JobGroup:
+        """Give the jobs of a call to those of these engines that have room, or put them into the queue."""
         now, priority, group = time.monotonic(), call.priority or Priority.INTERACTIVE, JobGroup(call, len(jobs))
-        engines = [engine for engine in self._engines if engine.is_up]
         loads = [engine.load for engine in engines]
         # The longest first: they take the most steps, and the call is answered when its last text is.
         for place in sorted(range(len(jobs)), key=lambda place: -jobs[place].num_tokens):
@@ -231,10 +231,10 @@ class EnginePool:
     def _hand_out(self) -> None:
         """Give the jobs whose turn it is to the engines that have room, or refuse all if no engine comes back soon."""
         self._is_scheduled = False
-        if refusal := self._refusal():
+        engines = self._up()
+        if refusal := self._refusal(engines):
             self._fail_queue(refusal)
             return
-        engines = [engine for engine in self._engines if engine.is_up]
         if self._queue:
             for pending, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
                 if number is None:
@@ -247,16 +247,17 @@ class EnginePool:
 
     def _loads(self) -> list[EngineLoad]:
         """Return the loads of the engines that are up; if none is up, that of an idle one."""
-        engines = [engine for engine in self._engines if engine.is_up] or self._engines[:1]
-        return [engine.load for engine in engines]
+        return [engine.load for engine in self._up() or self._engines[:1]]
 
-    def _refusal(self) -> Unavailable | None:
-        """Return why a job cannot be taken now."""
+    def _up(self) -> list[EngineHandle]:
+        return [engine for engine in self._engines if engine.is_up]
+
+    def _refusal(self, up: Sequence[EngineHandle]) -> Unavailable | None:
+        """Return why a job cannot be taken now, while these engines are up."""
         if self._is_closing:
             return Unavailable("the server is stopping")
-        for engine in self._engines:
-            if engine.is_up:
-                return None
+        if up:
+            return None
         engines = [engine for engine in self._engines if engine.supervisor.is_started] or self._engines
         if not all(engine.supervisor.is_delayed for engine in engines):
             return None  # one comes back at once

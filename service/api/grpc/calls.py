@@ -152,6 +152,8 @@ _STREAMS_RETRY_AFTER_S = 10.0
 _SENDING_KEPT = 64  # tasks that have ended, until they are looked for: a callback for each would be a turn of the loop
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
 
+_NO_LIMIT = nullcontext()
+
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
 
 
@@ -254,7 +256,8 @@ class CallHandlers(grpc.GenericRpcHandler):
             call, metadata = self._begin(method, limit_s, context)
             try:
                 self._lifecycle.admit(method, metadata, call, is_work=is_work)
-                async with asyncio.timeout(call.limit_s):  # gRPC itself cancels a call at its caller's deadline
+                # gRPC itself cancels a call at its caller's deadline.
+                async with _NO_LIMIT if call.limit_s is None else asyncio.timeout(call.limit_s):
                     response = await behaviour(await _message(context), call)
                 warnings = ((WARNINGS_KEY, call.warnings),) if call.warnings else ()
                 context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id), *warnings))
