@@ -46,8 +46,8 @@ class Admission:
         self,
         limits: LimitsConfig,
         *,
-        on_empty: Callable[[], None] = lambda: None,
-        on_leave: Callable[[], None] = lambda: None,
+        on_empty: Callable[[], None] | None = None,
+        on_leave: Callable[[], None] | None = None,
     ) -> None:
         """Let everybody in, within the limits.
 
@@ -215,9 +215,9 @@ class Admission:
                 held.parts -= 1
             if held.requests == held.parts == 0:
                 del self._held[caller.identity]
-        if not was_refused:
+        if not was_refused and self._on_leave is not None:
             self._on_leave()
-        if not self._requests and not self._streams:
+        if not self._requests and not self._streams and self._on_empty is not None:
             self._on_empty()
 
     def is_full(self, used: int, count: int, own: int, limit: int, caller: Caller, *, of_streams: bool = False) -> bool:
@@ -300,22 +300,19 @@ class Reservation:
             Overloaded: they do not fit; the request holds what it held before.
         """
         assert not self._is_released, "the reservation was released"
-        if not is_continuation:
-            self._check_tokens(count)
-        self._admission.tokens += count
-        self._held.tokens += count
+        admission, held = self._admission, self._held
+        if not is_continuation:  # a request larger than a whole budget still gets through when it is alone in it
+            limit, own_limit = admission.limits.max_queued_tokens, self.caller.max_queued_tokens
+            used, own = admission.tokens, held.tokens
+            if used > 0 and admission.is_full(used, count, own, limit, self.caller):
+                message = f"{used} source tokens wait or run and the request has {count}, at most {limit} may"
+                raise self._refused(message, "token_budget")
+            if own_limit is not None and own > 0 and own + count > own_limit:
+                message = f"{own} of your source tokens wait or run and the request has {count}"
+                raise self._refused(f"{message}, at most {own_limit} may", "client_budget")
+        admission.tokens += count
+        held.tokens += count
         self._tokens += count
-
-    def _check_tokens(self, count: int) -> None:
-        # A request larger than a whole budget still gets through when it is alone in it.
-        admission, held, own_limit = self._admission, self._held, self.caller.max_queued_tokens
-        limit = admission.limits.max_queued_tokens
-        if admission.tokens > 0 and admission.is_full(admission.tokens, count, held.tokens, limit, self.caller):
-            message = f"{admission.tokens} source tokens wait or run and the request has {count}, at most {limit} may"
-            raise self._refused(message, "token_budget")
-        if own_limit is not None and held.tokens > 0 and held.tokens + count > own_limit:
-            message = f"{held.tokens} of your source tokens wait or run and the request has {count}"
-            raise self._refused(f"{message}, at most {own_limit} may", "client_budget")
 
     def check(self, ahead_s: float, finish_s: float, *, now: float, deadline: float | None) -> None:
         """Refuse a request that would wait too long, or be too late; it holds what it held before.

@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -144,7 +144,6 @@ class EngineHandle:
             on_lost=self._lose_jobs,
             on_change=on_change,
         )
-        self.starting: list[Pending] = []  # that its load counts, and it has not been given
         self.jobs: dict[int, Pending] = {}  # until the engine has answered, cancelled or not
         self.load = EngineLoad(spec.scheduler.max_rows, spec.scheduler.max_source_tokens)
         self.live_rows = 0  # that were decoding at its last report
@@ -162,20 +161,14 @@ class EngineHandle:
         process = self.supervisor.process
         return process is not None and not process.is_unhealthy
 
-    def start_jobs(self) -> None:
-        """Give the engine what it is to start, in one frame."""
-        starting, self.starting, jobs = self.starting, [], list[Job]()
-        for pending in starting:
-            if pending.group.results.done():  # nobody waits for it any more
-                self.load.add(pending.item, -1)
-                self._on_change()
-                continue
+    def start_jobs(self, jobs: Sequence[Pending]) -> None:
+        """Give jobs to the engine in one frame; its load counts them already."""
+        for pending in jobs:
             pending.engine = self
             pending.group.call.phase = "decode"
             self.jobs[pending.item.id] = pending
-            jobs.append(pending.item)
-        if jobs and self.supervisor.process is not None:
-            self.supervisor.process.send(tuple(jobs))
+        if self.supervisor.process is not None:
+            self.supervisor.process.send(tuple([pending.item for pending in jobs]))
 
     def cancel(self, job: Job) -> None:
         """Have the engine drop a job, if it has not answered yet; it counts until it has."""
@@ -184,7 +177,7 @@ class EngineHandle:
 
     def fail_all(self, error: DragomanError) -> None:
         """Fail all jobs that the engine holds."""
-        for pending in (*self.jobs.values(), *self.starting):
+        for pending in self.jobs.values():
             pending.fail(error)
         self._forget_jobs()
 
@@ -245,7 +238,6 @@ class EngineHandle:
             self._observer.engine_lost()
 
     def _forget_jobs(self) -> None:
-        self.starting.clear()
         self.jobs.clear()
         self.load.clear()
         self.live_rows = 0

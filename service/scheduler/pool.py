@@ -205,7 +205,7 @@ class EnginePool:
     def _add(self, jobs: Sequence[Job], call: Call, engines: Sequence[EngineHandle]) -> JobGroup:
         """Give the jobs of a call to those of these engines that have room, or put them into the queue."""
         now, priority, group = time.monotonic(), call.priority or Priority.INTERACTIVE, JobGroup(call, len(jobs))
-        loads = [engine.load for engine in engines]
+        loads, batches = [engine.load for engine in engines], dict[int, list[Pending]]()
         # The longest first: they take the most steps, and the call is answered when its last text is.
         for place in sorted(range(len(jobs)), key=lambda place: -jobs[place].num_tokens):
             job = jobs[place]._replace(
@@ -214,17 +214,20 @@ class EnginePool:
             pending = Pending(job, call.caller, priority, now, group=group, place=place)
             group.jobs.add(pending)
             number = self._queue.add(pending, loads)
-            if number is not None:
-                engines[number].starting.append(pending)
+            if number is None:
+                self._schedule()
+            else:
+                batches.setdefault(number, []).append(pending)
+        for number, batch in batches.items():
+            engines[number].start_jobs(batch)
         self._groups.add(group)
-        self._schedule()
         if self._timer is None or call.deadline < self._timer_at:
             self._set_timer(call.deadline, now)
         return group
 
     def _schedule(self) -> None:
-        """Hand out jobs at the end of this turn of the loop, so that the texts of a request cross in one frame."""
-        if not self._is_scheduled:
+        """Hand out the jobs that wait at the end of this turn of the loop, when all that has come is there."""
+        if not self._is_scheduled and self._queue:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._hand_out)
 
@@ -235,15 +238,17 @@ class EnginePool:
         if refusal := self._refusal(engines):
             self._fail_queue(refusal)
             return
-        if self._queue:
-            for pending, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
-                if number is None:
-                    pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
-                else:
-                    engines[number].starting.append(pending)
-        for engine in engines:
-            if engine.starting:
-                engine.start_jobs()
+        batches: dict[int, list[Pending]] = {}
+        for pending, number in self._queue.hand_out([engine.load for engine in engines], time.monotonic()):
+            if number is None:
+                pending.fail(DeadlineExceeded("too little time was left when the sentence's turn came"))
+            elif pending.group.results.done():  # nobody waits for it any more
+                engines[number].load.add(pending.item, -1)
+                self._schedule()
+            else:
+                batches.setdefault(number, []).append(pending)
+        for number, batch in batches.items():
+            engines[number].start_jobs(batch)
 
     def _loads(self) -> list[EngineLoad]:
         """Return the loads of the engines that are up; if none is up, that of an idle one."""

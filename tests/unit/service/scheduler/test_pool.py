@@ -171,7 +171,7 @@ class TestDrops:
     async def test_job_cancelled_as_its_turn_comes_never_reaches_the_engine(self):
         counts = Counts()
         async with hand_stepped(ONE_AT_A_TIME, CONFIG, counts) as (pool, engines):
-            jobs = [submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0)) for _ in range(3)]
+            jobs = [submit(pool, Job(NORMAL, PARAMS), call_within(60.0, A, Priority.BATCH)) for _ in range(3)]
             await asyncio.sleep(0)
             for job in jobs[:2]:
                 job.cancel()
