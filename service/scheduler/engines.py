@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from service.call import Call
 from service.engine.wire import CancelJob, EngineSpec, FailureKind, Job, JobResult, Outcome, Report, StepStats
@@ -81,7 +81,7 @@ class JobGroup:
             self.call.job_finished(result)
         self._found[pending.place] = result
         if not self.jobs:
-            self.results.set_result([one for one in self._found if one is not None])
+            self.results.set_result(cast("list[JobResult | InternalError]", self._found))  # none is missing
 
     def fail(self, error: DragomanError) -> None:
         """Raise an error where somebody still waits for the group."""

@@ -19,6 +19,7 @@ from service.telemetry.families import (
     CHANGES,
     DIRECTIONS,
     DROP_REASONS,
+    ENCODER_KINDS,
     OTHER,
     REJECT_REASONS,
     STAGES,
@@ -190,6 +191,10 @@ class ModelMetrics:
         self._decode_steps = families.decode_steps.labels(model)
         self._engine_busy_seconds = families.engine_busy_seconds.labels(model)
         self._batch_rows = families.batch_rows.labels(model)
+        self._padding_ratio = families.batch_padding_ratio.labels(model)
+        self._encoder_tokens, self._encoder_padding = (
+            families.encoder_tokens.labels(model, kind) for kind in ENCODER_KINDS
+        )
 
     def translated(self, translations: Sequence[Translation], call: Call) -> None:
         """Count a request, or a text of a stream, that was answered."""
@@ -235,9 +240,9 @@ class ModelMetrics:
         if stats.non_finite_jobs:
             families.nonfinite.labels(model).inc(stats.non_finite_jobs)
         if stats.encoded_sentences:
-            families.batch_padding_ratio.labels(model).observe(1 - stats.source_tokens / stats.padded_source_tokens)
-            families.encoder_tokens.labels(model, "source").inc(stats.source_tokens)
-            families.encoder_tokens.labels(model, "padding").inc(stats.padded_source_tokens - stats.source_tokens)
+            self._padding_ratio.observe(1 - stats.source_tokens / stats.padded_source_tokens)
+            self._encoder_tokens.value += stats.source_tokens
+            self._encoder_padding.value += stats.padded_source_tokens - stats.source_tokens
         self._batch_rows.observe_all(stats.step_rows)
         self._stage_duration["encode"].observe_all(stats.encode_s)
         self._stage_duration["decode_step"].observe_all(stats.step_decode_s)

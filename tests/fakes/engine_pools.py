@@ -236,7 +236,9 @@ def submit(pool: EnginePool, job: Job, call: Call) -> "asyncio.Task[JobResult]":
             raise result
         return result
 
-    return asyncio.create_task(wait())
+    task = asyncio.create_task(wait())
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())  # not every test asks for it
+    return task
 
 
 @asynccontextmanager
