@@ -1,6 +1,7 @@
 """Files that others see whole or not at all; the one way in which this project writes a file that somebody names.
 
-Knows no format and no command.
+Knows no format and no command, but what a line of UTF-8 is: only a line feed, with or without a carriage return, ends
+one.
 """
 
 import errno
@@ -16,6 +17,7 @@ _NEW = 0o666  # less what the umask takes
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_NAME_BYTES = 200  # of the name in a draft's: the file system takes 255 for all of it
 _MAX_LINKS = 40  # as the kernel counts
+_BOM = "\ufeff"
 
 
 def write_whole(file: Path, content: bytes, *, new_mode: int = _NEW) -> None:
@@ -191,3 +193,23 @@ def _take_over(descriptor: int, known: os.stat_result) -> None:
     else:  # what its group may do is not for ours
         mode = mode & ~0o070 | (mode & 0o007) << 3
     os.fchmod(descriptor, mode)
+
+
+def text_of_line(raw: bytes, *, is_first: bool) -> str:
+    """The text of a line, without its end and, in a file's first one, without a byte order mark.
+
+    Raises:
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    text = without_end(raw.decode("utf-8"))
+    return text.removeprefix(_BOM) if is_first else text
+
+
+def without_end(line: str) -> str:
+    """The line without the line feed, or carriage return and line feed, that ends it."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def on_one_line(text: str) -> str:
+    """The text with a space for whatever any program takes for the end of a line."""
+    return " ".join(text.splitlines())

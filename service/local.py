@@ -21,11 +21,10 @@ from service.models.catalogue import Settled, index_of
 from service.models.info import TextCodec, describe, search_params
 from service.models.repository import load_tokenizer
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
-from service.text.glossary import Glossary
 from service.threads import available_threads, loop_in_thread
-from service.translate.raw import Settings, settings_of
-from service.translate.search import Searches, all_of
-from service.translate.texts import translate_text
+from service.translate.glossaries import Glossary
+from service.translate.search import Searches, Settings, settings_of
+from service.translate.segment import translate_text
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop
@@ -159,7 +158,7 @@ class LocalTranslator:
         return tasks
 
     async def _run(self, jobs: Sequence[Job]) -> list[Settled]:
-        return await all_of([self._settle(job) for job in jobs])
+        return list(await asyncio.gather(*map(self._settle, jobs)))
 
     async def _settle(self, job: Job) -> Settled:
         """Return what the engine makes of a job; one that was too many for the memory is tried again."""

@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.corpus import read_dev_set
 from model.recipe import Languages
-from service.text.detector import Detector
-from service.translate.routes import judge
+from service.text.languages import Detector, judge
 
 SETS = ("tatoeba_dev", "wmt13", "flores-dev")
 LANGUAGES = ("en", "de")

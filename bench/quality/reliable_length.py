@@ -29,7 +29,7 @@ from model.recipe import Languages
 from model.tokenizer import Tokenizer
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions
-from service.text.clauses import cut
+from service.text.sentences import cut
 
 SETS = ("flores-dev", "wmt13")
 MAX_JOINED = 6

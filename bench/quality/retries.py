@@ -27,8 +27,8 @@ from model.recipe import Languages
 from model.tokenizer import Tokenizer
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions, WarningKind
-from service.text.clauses import cut
 from service.text.quality import issues
+from service.text.sentences import cut
 
 SETS = ("tatoeba_dev", "flores-dev", "wmt13")
 KINDS = (WarningKind.REPETITION, WarningKind.LENGTH_RATIO)

@@ -1,4 +1,4 @@
-"""Which stand-ins for protected spans models copy best: `service.text.restore.STAND_INS`.
+"""Which stand-ins for protected spans models copy best: `service.text.placeholders.STAND_INS`.
 
     python bench/quality/stand_ins.py [--bundle BUNDLE ...]
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import included_bundle_dirs
 from service.local import LocalTranslator
-from service.text.restore import is_intact
+from service.text.placeholders import find_all
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -54,7 +54,8 @@ def copied(translator: LocalTranslator, sentences: list[Pair], pair: Pair) -> li
     words = [pair[: text.count("{}")] for _, text in sentences]
     texts = (text.format(*some) for (_, text), some in zip(sentences, words, strict=True))
     targets = (translation.text for translation in translator.translate_all(texts))
-    return [is_intact(some, target) for some, target in zip(words, targets, strict=True)]
+    found = [find_all(some, target) for some, target in zip(words, targets, strict=True)]
+    return [all(len(places) == 1 for places in one.values()) for one in found]
 
 
 def report(name: str, sentences: list[Pair], results: dict[Pair, list[bool]]) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import BinaryIO
 
+from model.files import on_one_line, text_of_line
 from service.errors import DragomanError, InvalidInput
 from service.records import TextWarning, Translation
-from service.text.lines import on_one_line, text_of_line
 
 
 @dataclass(frozen=True, slots=True)

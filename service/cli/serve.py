@@ -97,7 +97,7 @@ def serve(
 
     from service.server.process import leave_process_1, num_frontends
     from service.telemetry.logs import never_wait_for_stderr
-    from service.text.detector import load_ahead
+    from service.text.languages import load_ahead
 
     never_wait_for_stderr()
     leave_process_1()

@@ -19,8 +19,8 @@ from service.config import LimitsConfig
 from service.engine.wire import Device, FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput, TooLong
 from service.records import OPTIONS, ModelInfo, Span, TranslatedText, TranslateOptions
+from service.text.languages import closeness
 from service.text.protect import Alphabet
-from service.text.scripts import closeness
 
 DEFAULT_MAX_BEAM_SIZE = LimitsConfig().max_beam_size  # where no setting changes it
 _MOST_PAIRS = 256  # codecs that a model of several languages keeps

@@ -38,8 +38,7 @@ from service.models.call_scheduler import CallScheduler
 from service.telemetry.metrics import Metrics
 from service.translate.glossaries import Glossaries, UploadedGlossaries
 from service.translate.routing import Router
-from service.translate.translator import Translator
-from service.translate.usage import UsageMeter
+from service.translate.translator import Translator, UsageMeter
 
 _SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), standard.HEALTH)
 SENDING_S = 1.0  # for answers that are still being written

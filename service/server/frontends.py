@@ -29,7 +29,7 @@ from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteSc
 from service.server.process import num_frontends
 from service.telemetry.logs import current_call, get_logger, log_level
 from service.telemetry.metrics import Metrics, Snapshot
-from service.translate.usage import Usage, UsageMeter
+from service.translate.translator import Usage, UsageMeter
 
 _KILLED_SECOND = 450  # points: a frontend costs its connections, an engine a moment, the scheduler process everything
 _SOON_S = 1.0  # a frontend that is busier than that is shown as it was

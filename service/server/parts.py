@@ -28,7 +28,7 @@ from service.server.model_hosting import ModelParts
 from service.server.process import num_frontends
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import server_version
-from service.translate.usage import UsageMeter
+from service.translate.translator import UsageMeter
 
 CARD_NAME = "MODEL_CARD.md"  # in a bundle, beside what the server needs
 MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model

@@ -1,46 +1,59 @@
 """Which words of a text and of its translation belong together, by the attention between their tokens.
 
 A word is a run of letters, digits and marks, with apostrophes, points and commas inside ("don't", "1,299.99"); every
-other character that is no white space is a word of its own, and so is every Chinese or Japanese character.  Anchors
-say where the parts of a text are in another one that was made from it by replacing some of them.  Pure; knows no model:
-attention comes as the engine sends it (`Forced`), and the places of tokens as the tokenizer says them.
+other character that is no white space is a word of its own, and so is every Chinese or Japanese character.  `Edited`
+moves links along with the texts that they are of.  Knows no model: attention comes as the engine sends it (`Forced`),
+and the places of tokens as the tokenizer says them.
 
 Axes: T target tokens, S source tokens, both with end-of-sentence.  Ranges are pairs of word numbers, begin <= i < end.
 """
 
+import re
 import struct
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from service.records import Link, Span
-
-
-class Anchor(NamedTuple):
-    """A part of a text and what stands for it in the other one."""
-
-    before: Span
-    after: Span
-
+from service.text.languages import IDEOGRAPHS
 
 Move = Callable[[Span], Span]  # a span of one text -> the span of the other
 
 
-def mover(anchors: Sequence[Anchor]) -> Move:
-    """Return the function from spans of the first text to spans of the second.
+class Edited(NamedTuple):
+    """A text that was made from another one by replacing parts of it."""
 
-    Between two anchors, and at both ends, the texts are equal, but for spaces beside an anchor.
+    text: str
+    parts: tuple[tuple[Span, Span], ...] = ()  # of the text before, and what stands in their places, in order
 
-    Args:
-        anchors: in the order of the first text.
-    """
+    def moved(self, span: Span) -> Span:
+        """Return the place in this text of a span of the text before."""
+        return _moved(span, self.parts)
 
+    def origin(self, span: Span) -> Span:
+        """Return the place in the text before of a span of this text."""
+        return _moved(span, [(after, before) for before, after in self.parts])
+
+
+def edited(text: str, edits: Iterable[tuple[Span, str]]) -> Edited:
+    """Return a text with other ones in the places of parts of it, which are in order and apart from each other."""
+    pieces, parts, end, shift = list[str](), list[tuple[Span, Span]](), 0, 0
+    for span, written in edits:
+        begin = span.begin + shift
+        pieces += text[end : span.begin], written
+        parts.append((span, Span(begin, begin + len(written))))
+        shift += len(written) - (span.end - span.begin)
+        end = span.end
+    return Edited("".join((*pieces, text[end:])), tuple(parts))
+
+
+def _moved(span: Span, parts: Sequence[tuple[Span, Span]]) -> Span:
     def move(position: int, *, is_end: bool) -> int:
         shift = 0
-        for before, after in anchors:
+        for before, after in parts:
             if position < before.begin + is_end:
                 break
             if position < before.end + is_end:
@@ -48,7 +61,15 @@ def mover(anchors: Sequence[Anchor]) -> Move:
             shift = after.end - before.end
         return position + shift
 
-    return lambda span: Span(move(span.begin, is_end=False), move(span.end, is_end=True))
+    return Span(move(span.begin, is_end=False), move(span.end, is_end=True))
+
+
+def moved(links: Sequence[Link], source: Move | None = None, target: Move | None = None) -> list[Link]:
+    """Return links with their places in other texts; None: the text is the same."""
+    return [
+        Link(source(link.source) if source else link.source, target(link.target) if target else link.target)
+        for link in links
+    ]
 
 
 def mover_to_written(text: str, written: str, inserted: Sequence[str], escape: Callable[[str], str]) -> Move:
@@ -75,14 +96,6 @@ def mover_to_written(text: str, written: str, inserted: Sequence[str], escape: C
     return lambda span: Span(places[span.begin].begin, places[span.end - 1].end)
 
 
-def moved(links: Sequence[Link], source: Move | None, target: Move | None) -> list[Link]:
-    """Return links with their places in other texts; None: the text is the same."""
-    return [
-        Link(source(link.source) if source else link.source, target(link.target) if target else link.target)
-        for link in links
-    ]
-
-
 # Least attention between two words that are linked: `python tests/quality/alignment.py --thresholds`, on sentences that
 # are aligned by hand.
 THRESHOLD = 0.15
@@ -91,15 +104,7 @@ Rows: TypeAlias = Sequence[Sequence[float]]  # [T, S]
 
 _INNER = frozenset("'\u2019.,:")  # between two letters or two digits, part of the word
 _JOINERS = frozenset("\u200c\u200d")
-_SCRIPTS_WITHOUT_SPACES = (
-    (0x2E80, 0x303F),  # radicals and punctuation
-    (0x3040, 0x30FF),  # hiragana, katakana
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0xFF00, 0xFFEF),
-    (0x20000, 0x3FFFF),
-)
+_ALONE = re.compile(f"[{IDEOGRAPHS}]")  # each is a word
 
 
 class WordAttention(NamedTuple):
@@ -147,10 +152,10 @@ def _kind(character: str) -> str:
         return "inner"
     if character.isspace():
         return "space"
-    code, category = ord(character), unicodedata.category(character)
+    category = unicodedata.category(character)
     if category[0] == "M" or character in _JOINERS:
         return "mark"
-    if code > 0x2E7F and any(low <= code <= high for low, high in _SCRIPTS_WITHOUT_SPACES):
+    if not character.isascii() and _ALONE.match(character):
         return "single"
     return {"L": "letter", "N": "digit"}.get(category[0], "single")
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 from sentencex import segment as split_sentences
 
+from service.text.numbers import MONTHS, SHORT_MONTHS
+
 
 def _words(words: str) -> frozenset[str]:
     return frozenset(words.split())
@@ -84,21 +86,6 @@ NUMBERED = {
     "de": _words("art"),
     "en": _words(
         "abs app appx art arts bk c ch chs col cols ex exs fig figs no nos op p para paras pp sec secs tab vs"
-    ),
-}
-
-MONTHS = {
-    "de": _words(
-        """
-        Januar Jänner Jan Februar Feber Feb Febr März Mrz April Apr Mai Juni Jun Juli Jul August Aug September Sep
-        Sept Oktober Okt November Nov Dezember Dez
-        """
-    ),
-    "en": _words(
-        """
-        January Jan February Feb March Mar April Apr May June Jun July Jul August Aug September Sep Sept October Oct
-        November Nov December Dec
-        """
     ),
 }
 
@@ -245,7 +232,7 @@ class _Rules:
         self._abbreviations = ABBREVIATIONS[language]
         self._capitalised = CAPITALISED[language]
         self._numbered = NUMBERED[language]
-        self._months = MONTHS[language]
+        self._months = {*MONTHS[language], *SHORT_MONTHS[language]}
         self._starters = STARTERS[language]
 
     def begins(self, text: str) -> Iterator[int]:
@@ -300,14 +287,7 @@ class _Rules:
         return token, text[begin:place].rstrip()
 
     def _point_ends(self, token: str, before: str, following: str, text: str) -> bool:
-        """Whether a sentence ends with a token and a point, before a word with a capital or a number.
-
-        Args:
-            token: before the point.
-            before: what stands before the token.
-            following: the word behind the point.
-            text: what stands behind the point.
-        """
+        """Whether a sentence ends with a token and a point, before a word with a capital or a number."""
         is_start = self._is_start(following, text)
         if _NUMBER.fullmatch(token):
             is_listed = self._is_listed(token, before, text)

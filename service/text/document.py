@@ -111,8 +111,9 @@ def trim(segment: Segment) -> list[Part]:
     """Cut off the white space at a segment's ends and the tags there that enclose no part of the text or all of it."""
     text = segment.text
     begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
-    if not _language(segment).strip():
-        return _verbatim(segment, _start(segment), _end(segment))
+    language = between([tag.shown for tag in segment.tags], 0, len(text))
+    if not any(text[slice(*part)].strip() for part in language):
+        return verbatim(segment)
     first, last = _enclosed_tags(segment, begin, end)
     front = _Cut(begin, first, _place(segment, begin, first))
     back = _Cut(end, last, _place_after(segment, end, last))
@@ -124,13 +125,9 @@ def trim(segment: Segment) -> list[Part]:
 
 
 def split(segment: Segment, positions: Sequence[int]) -> list[Part]:
-    """Cut a segment before these code points of its text, and trim the pieces.
+    """Cut a segment before these code points of its text, which are in order, and trim the pieces.
 
     Opening tags between two pieces go with the second one, closing tags with the first.  What a tag shows is not cut.
-
-    Args:
-        segment: The segment.
-        positions: Places in `segment.text` in ascending order.
     """
     cuts = [_start(segment)]
     for position in positions:
@@ -156,6 +153,11 @@ def borders(segment: Segment) -> list[int]:
     return places
 
 
+def verbatim(segment: Segment) -> list[Part]:
+    """Return a segment as it is written, with the language in its tags: values of alt, title, ..."""
+    return _verbatim(segment, _start(segment), _end(segment))
+
+
 def joined(parts: Iterable[Part]) -> list[Part]:
     """Join strings that follow each other, and leave out empty ones."""
     result: list[Part] = []
@@ -169,11 +171,10 @@ def joined(parts: Iterable[Part]) -> list[Part]:
     return [*result, "".join(strings)] if strings else result
 
 
-def _language(segment: Segment) -> str:
-    """Return the text without what tags show."""
-    ends = [0, *(tag.shown.end for tag in segment.tags)]
-    begins = [*(tag.position for tag in segment.tags), len(segment.text)]
-    return "".join(segment.text[end:begin] for end, begin in zip(ends, begins, strict=True))
+def between(spans: Sequence[Span], begin: int, end: int) -> list[Span]:
+    """Return what stands before, between and behind spans that follow each other, from `begin` to `end`."""
+    begins, ends = [begin, *(span.end for span in spans)], [*(span.begin for span in spans), end]
+    return list(map(Span, begins, ends))
 
 
 def _start(segment: Segment) -> _Cut:

@@ -90,11 +90,7 @@ class Block:
         return bool(self._text) and not self._follows_space and (self._text[-1].isalpha() or self._text[-1] in _BEHIND)
 
     def segment(self, partners: Mapping[int, int]) -> Segment:
-        """Return what was collected.
-
-        Args:
-            partners: Numbers of the tokens of tags by those of their partners.
-        """
+        """Return what was collected."""
         tags = list(self._tags)
         for number, index in self._numbers.items():
             tags[index] = tags[index]._replace(partner=self._numbers.get(partners.get(number, -1)))

@@ -14,10 +14,13 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from service.records import Span
+from service.text.languages import primary
 from service.text.numbers import (
+    GAP,
     MONTH,
     MONTH_NUMBERS,
     SPELLED,
@@ -26,11 +29,9 @@ from service.text.numbers import (
     Value,
     numbers,
     ordinal,
-    primary,
     separators,
     written,
 )
-from service.text.units import QUANTITY, row_beside, unit, unit_behind
 
 _DIGIT = re.compile(r"\d")
 _MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)
@@ -54,18 +55,13 @@ def difference(
 ) -> Difference | None:
     """Return how the numbers of a translation differ from those of its source; None: they do not.
 
-    Args:
-        source: what was translated.
-        target: its translation.
-        source_language: BCP 47.
-        target_language: as well.
-        kept: parts of the source that stand in every translation as they are; their numbers do not count.
+    Those of `kept`, which stands in every translation as it is, do not count.
     """
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
         return None
     languages = primary(source_language), primary(target_language)
     is_known = set(languages) <= SPELLED.keys()
-    bare = _without_units(source, target, *languages) if is_known and QUANTITY.search(source) else ()
+    bare = _without_units(source, target, *languages) if is_known and _QUANTITY.search(source) else ()
     said, given = (without(source, kept), without(target, kept)) if kept else (source, target)
     missing, surplus = (_by_meaning if is_known else _by_digits)(said, given, *languages)
     return Difference(missing, surplus, bare) if missing or surplus or bare else None
@@ -254,15 +250,90 @@ def _is_scaled(one: str, other: str) -> bool:
     return len(short) <= 3 and len(long) - len(short) >= 3 and long.rstrip("0") == short.rstrip("0")
 
 
+# Units: symbols that stand beside numbers, and how the words for it begin.
+_UNITS = r"""
+kg | kilos?\b kilogram; g | gram; mg | milligram; t | ton
+lb lbs Pfund | pound £; oz | ounce unze
+l | lit[er]; ml | millilit; cl | [cz]entilit; dl | de[cz]ilit
+km | kilomet; m mts | met[er] minut min\b million mio\b
+cm | [cz]entimet; mm | millimet; km² km2 sqkm | square.kilomet quadratkilomet; m² m2 sqm qm | square.met quadratmet
+ft | foot feet fuß ['’′]; in Zoll | inch ["”″]; yd | yard; mi | mile meile
+mph | miles.(?:per|an) meilen.(?:pro|in); km/h kmh kph | kilomet\w+.(?:per|an|pro|in.der).(?:h|stu) stundenkilomet
+°C | celsius centigrade grad degree; °F | fahrenheit grad degree; % | per.?cent (?:hundert)?prozent
+€ EUR | euro; $ USD | dollar; £ GBP | pound pfund sterling; CHF | franken franc
+W | watt; kW | kilowatt; MW | megawatt; kWh | kilowatt; V | volt; A | amp
+kB KB | k(?:ilo)?byte; MB | megabyte; GB | gigabyte; TB | terabyte
+Hz | hertz; kHz | kilohertz; MHz | megahertz; GHz | gigahertz
+min Min | minut; h Std hr hrs | hour stund uhr; s Sek sec | second sekund
+tbsp EL | table.?spoon esslöffel; tsp TL | tea.?spoon teelöffel
+"""
+_FOREIGN = {"en": ("Pfund", "Zoll", "Std", "Sek", "EL", "TL"), "de": ("in", "hr", "hrs", "tbsp", "tsp")}
+_LIKE_WORDS = "g", "t", "l", "m", "in", "V", "A", "W", "h", "s"
+_WITH_POINT = "in", "ft", "lb", "lbs", "oz", "yd", "min", "Min", "Std", "hr", "hrs", "Sek", "sec"  # "3 Std."
+_LISTED = rf"(?:{GAP}?(?:and|und|or|oder|to|bis|by|mal|[x×,–-]){GAP}?\d[\d.,]*+){{0,4}}"  # "5 and 6 kg"
+
+
+_ROWS = [[part.split() for part in row.split(" | ")] for row in re.split("[;\n]", _UNITS.strip())]
+_BY_SYMBOL = {symbol: number for number, (symbols, _) in enumerate(_ROWS) for symbol in symbols}
+_ONLY_IF = {
+    "in": rf"in(?=[,;.)×]|\s*\Z|{GAP}(?:x|by|wide|long|tall|high|deep|thick)\b)",
+    "s": rf"(?<={GAP})s",  # not "the 1990s"
+    **{name: rf"{name}(?!{GAP}?\d)" for name in ("EUR", "USD", "GBP", "CHF")},  # "in 1998 EUR 500"
+}
+_SYMBOL = "|".join(_ONLY_IF.get(one, re.escape(one)) for one in sorted(_BY_SYMBOL, key=len, reverse=True))
+_BEHIND = re.compile(rf"(?:{GAP}|-)?(?:({_SYMBOL})(?![^\W_]|[²³]|[/^]\w|\.[A-Z])|([%€](?!\w)))")
+_BEFORE = re.compile(rf"([€$£]|EUR|USD|GBP|CHF){GAP}?\Z")
+# Where none of these is, there is no unit.
+_QUANTITY = re.compile(rf"[\d¼-¾⅐-⅞]{_BEHIND.pattern}|(?:[€$£]|EUR|USD|GBP|CHF){GAP}?\d")
+_LONGEST_BEFORE = 4  # characters
+
+
+def _row_beside(text: str, begin: int, end: int) -> int | None:
+    """Return the row of the unit that stands beside a number of a text."""
+    match = _BEFORE.search(text, max(0, begin - _LONGEST_BEFORE), begin) or _BEHIND.match(text, end)
+    return match and _BY_SYMBOL[match[match.lastindex or 0]]
+
+
+def _unit_behind(text: str, end: int) -> tuple[int, int] | None:
+    """Return the row of the unit behind a number of a text, and where the unit ends."""
+    if (behind := _BEHIND.match(text, end)) is None:
+        return None
+    symbol = behind[behind.lastindex or 0]
+    return _BY_SYMBOL[symbol], behind.end() + (symbol in _WITH_POINT and text.startswith(".", behind.end()))
+
+
+class _Unit(NamedTuple):
+    """How a language says a unit."""
+
+    symbol: str
+    said: re.Pattern[str]
+    behind: re.Pattern[str]  # a number, or the last one of a list
+
+
+@cache
+def _unit(row: int, language: str) -> _Unit:
+    """Return how English or German says the unit of a row."""
+    symbols, words = _ROWS[row]
+    own = [symbol for symbol in symbols if symbol not in _FOREIGN[language]]
+    begins, ends = r"(?<![^\W\d_])", r"(?![^\W_]|[²³])"
+    if own[0] in _LIKE_WORDS:
+        begins = rf"(?:(?<=\d)|(?<=\d{GAP})|(?<=\d-))"
+    elif own[0] in "%€$£":
+        begins = ends = ""
+    said = rf"(?:{begins}(?:{'|'.join(map(re.escape, own))}){ends}|(?<![^\W\d_])(?:{'|'.join(words)}))"
+    behind = rf"{_LISTED}(?:{GAP}|-)?{said}"
+    return _Unit(own[0], re.compile(said, re.IGNORECASE), re.compile(behind, re.IGNORECASE))
+
+
 def _without_units(source: str, target: str, source_language: str, target_language: str) -> tuple[Number, ...]:
     """Return the numbers of the source whose unit stands beside none of their value, nor often enough elsewhere."""
     owners = defaultdict[int, list[Number]](list)
     for number in numbers(source, source_language)[:_MOST_COMPARED]:
-        if number.kind in ("number", "fraction") and (row := row_beside(source, *number.span)) is not None:
+        if number.kind in ("number", "fraction") and (row := _row_beside(source, *number.span)) is not None:
             owners[row].append(number)
     bare, given = list[Number](), list[Number]()
     for row, owned in owners.items():
-        _, said, behind = unit(row, target_language)
+        _, said, behind = _unit(row, target_language)
         if len(said.findall(target)) >= len(owned):
             continue
         given = given or numbers(target, target_language)[:_MOST_COMPARED]
@@ -277,11 +348,11 @@ def quantity(text: str, number: Number, source_language: str, target_language: s
     """Return where a number of the source stands with the unit behind it, and how the target language writes both."""
     form, span = written(number, source_language, target_language), number.span
     languages = primary(source_language), primary(target_language)
-    found = unit_behind(text, span.end) if number.kind in ("number", "fraction") else None
+    found = _unit_behind(text, span.end) if number.kind in ("number", "fraction") else None
     if found is None or not SPELLED.keys() >= {*languages}:
         return span, form
     row, end = found
-    return Span(span.begin, end), f"{form} {unit(row, languages[1]).symbol}"
+    return Span(span.begin, end), f"{form} {_unit(row, languages[1]).symbol}"
 
 
 def rewritten(source: str, target: str, source_language: str, target_language: str, spans: Sequence[Span] = ()) -> str:
@@ -289,13 +360,6 @@ def rewritten(source: str, target: str, source_language: str, target_language: s
 
     Those are amounts that a model has copied ("1.234.567" in English), but no decimal point without a unit behind it,
     which may be one of a version or a section; and English ordinals with the ending of another number ("3th").
-
-    Args:
-        source: what was translated.
-        target: its translation.
-        source_language: BCP 47.
-        target_language: as well.
-        spans: of the source, which come back as they are.
     """
     if primary(target_language) == "en":
         target = _ENGLISH_ORDINAL.sub(
@@ -305,7 +369,7 @@ def rewritten(source: str, target: str, source_language: str, target_language: s
     for number in numbers(source, source_language) if separators(target_language) != (decimal, group) else ():
         text, form = number.text, written(number, source_language, target_language)
         is_plain = number.kind == "number" and len(form) == len(text) and form != text
-        is_amount = decimal == "," or group in text or unit_behind(source, number.span.end)
+        is_amount = decimal == "," or group in text or _unit_behind(source, number.span.end)
         if not (is_plain and is_amount):
             continue
         if not any(text in source[begin:end] for begin, end in spans):

@@ -15,6 +15,9 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from service.records import Span
+from service.text.alignment import edited
+from service.text.document import between
+from service.text.languages import primary
 
 
 def _table(words: str) -> dict[str, float]:
@@ -29,17 +32,11 @@ def _numbered(words: str, first: int) -> dict[str, float]:
 
 # CLDR 47, decimal sign and sign between thousands of Latin digits.
 _SEPARATORS = {
-    language: signs
-    for signs, languages in {
-        (
-            ",",
-            ".",
-        ): "ast az bs ca da de dsb el es eu fo fy gl hr hsb id is it jv kl ku lb lo mk nl pt ro sc sl sr tr vi",
-        (
-            ",",
-            "\u00a0",
-        ): "af be bg br cs et fi hu hy ht ka kk kea ky lt lv nb nn no pl ru sah se sk sq sv tg tk tt uk uz",
-        (",", "\u202f"): "fr",
+    language: (",", group)
+    for group, languages in {
+        ".": "ast az bs ca da de dsb el es eu fo fy gl hr hsb id is it jv kl ku lb lo mk nl pt ro sc sl sr tr vi",
+        "\u00a0": "af be bg br cs et fi hu hy ht ka kk kea ky lt lv nb nn no pl ru sah se sk sq sv tg tk tt uk uz",
+        "\u202f": "fr",
     }.items()
     for language in languages.split()
 }
@@ -54,12 +51,12 @@ MONTHS = {
     "en": _numbered("January February March April May June July August September October November December", 1),
     "de": _numbered("Januar Februar März April Mai Juni Juli August September Oktober November Dezember", 1),
 }
+SHORT_MONTHS = {
+    "en": _table("Jan 1 Feb 2 Mar 3 Apr 4 Jun 6 Jul 7 Aug 8 Sep 9 Sept 9 Oct 10 Nov 11 Dec 12"),
+    "de": _table("Jan 1 Jänner 1 Feb 2 Febr 2 Feber 2 Mrz 3 Apr 4 Jun 6 Jul 7 Aug 8 Sep 9 Sept 9 Okt 10 Nov 11 Dez 12"),
+}
 MONTH_NUMBERS = {
-    **MONTHS["en"],
-    **MONTHS["de"],
-    **_table(
-        "Jan 1 Jänner 1 Feb 2 Mar 3 Mrz 3 Apr 4 Jun 6 Jul 7 Aug 8 Sep 9 Sept 9 Oct 10 Okt 10 Nov 11 Dec 12 Dez 12"
-    ),
+    name: number for table in (MONTHS, SHORT_MONTHS) for names in table.values() for name, number in names.items()
 }
 MONTH_NUMBERS |= {name.upper(): number for name, number in MONTH_NUMBERS.items()}  # not "may" and "march"
 MONTH = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
@@ -365,14 +362,13 @@ def written_amount(text: str, source_language: str, target_language: str) -> str
     found = numbers(text, source_language)
     if not found or any(number.kind != "number" for number in found):
         return text
-    edges = [0, *(edge for number in found for edge in number.span), len(text)]
-    pieces = [text[begin:end] for begin, end in zip(edges[::2], edges[1::2], strict=True)]
+    pieces = [text[slice(*piece)] for piece in between([number.span for number in found], 0, len(text))]
     rest = "".join(pieces).strip()
     is_compared = _COMPARED.fullmatch(rest) and (found[0].text[0] == "0" or "," in text)
     if not (is_compared or _MONEY.fullmatch(rest) or _FORMULA.fullmatch(rest)):
         return text
-    forms = [written(number, source_language, target_language) for number in found]
-    return "".join([piece for both in zip(pieces, [*forms, ""], strict=True) for piece in both])
+    forms = [(number.span, written(number, source_language, target_language)) for number in found]
+    return edited(text, forms).text
 
 
 def ordinal(number: int, language: str) -> str:
@@ -390,9 +386,3 @@ def _in_format(text: str, source_language: str, target_language: str) -> str:
     target_decimal, target_group = separators(target_language)
     whole = re.sub(re.escape(group) if group in ".," else GAP, target_group, whole)
     return whole + (target_decimal + rest if rest else "")
-
-
-@cache
-def primary(language: str) -> str:
-    """Return the language without script and region: "en" for "en-US"."""
-    return language.replace("_", "-").partition("-")[0].lower()

@@ -11,6 +11,8 @@ knows the letters of Unicode (Java, .NET, Moment, Excel), of PHP, and of German 
 
 import re
 
+from service.text.languages import UNSPACED
+
 # A field is a letter as often as it may stand there.
 _FIELD = (
     "(?:y{2,4}+|Y{2,4}+|J{2,4}+|A{2,4}+|M{1,5}+|d{1,4}+|D{1,4}+|T{1,2}+|E{1,4}+|H{1,2}+|h{1,2}+|m{1,2}+|s{1,2}+"
@@ -66,8 +68,6 @@ def is_date_pattern(text: str) -> bool:
     return is_php and ({"hour", "minute"} <= set(units) or {"day", "month"} <= set(units))
 
 
-# Scripts without spaces between words.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Top-level domains that are hardly ever the first word of a sentence whose space is missing ("end.it was").
 _DOMAINS = (
     "ai|app|biz|ch|cloud|cn|co|com|cz|de|dev|dk|edu|eu|fi|fr|gov|gr|hu|info|io|jp|kr|li|mil|net|nl|nz|org|pl|pt|ru"
@@ -292,3 +292,37 @@ def has_branches(span: str) -> bool:
         if depth > 0 and depth % 2 == 0 and character.isalpha():
             return True
     return False
+
+
+# Marks of keys in menus: "&File", "St&art", "_Open".
+_MOST_WORDS = 8  # of what stands in a menu or on a button
+_SENTENCES = re.compile(r"(?<![.])[.!?](?=\s)")
+_KEY_MARK = re.compile(
+    r"(?<![\w&])&(?=[^\W_])(?!\w++[;=])"  # &File
+    r"|(?<=[^\W\d_])&(?=[^\W\d_])"  # St&art
+    r"|(?<![\w_])_(?=[^\W\d_][^\W_]*+(?![\w(.\[]))"  # _Open
+)
+_HALVES = re.compile(r"([^\W\d_]++)&([^\W\d_]++)(?![\w&])")
+_SHORT_HALF = 2  # letters: "E&xit", "Form&at", but not "rock&roll"
+_FEWEST_LETTERS = 4
+_EMPHASIS = re.compile(r"\w_(?!\w)")
+
+
+def key_marks(text: str) -> list[int]:
+    """Return where a text that may stand in a menu or on a button has a mark of a key."""
+    if ("&" not in text and "_" not in text) or len(text.split()) > _MOST_WORDS or _SENTENCES.search(text):
+        return []
+    return [match.start() for match in _KEY_MARK.finditer(text) if _is_mark(text, match.start())]
+
+
+def _is_mark(text: str, place: int) -> bool:
+    if text[place] == "_":
+        return (text[0].isupper() or text[place + 1].isupper()) and not _EMPHASIS.search(text)
+    if not text[place - 1 : place].isalpha():
+        return True
+    begin = next((at + 1 for at in range(place - 1, -1, -1) if not text[at].isalpha()), 0)
+    halves = _HALVES.match(text, begin)
+    if halves is None or not halves[2].islower():
+        return False
+    lengths = [len(half) for half in halves.groups()]
+    return min(lengths) <= _SHORT_HALF and sum(lengths) >= _FEWEST_LETTERS

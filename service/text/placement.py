@@ -4,6 +4,7 @@
 Knows words and the links between them, no format and no model: tags are found as strings.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,37 @@ from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.alignment import Range, WordLinks, at_share, words_of
-from service.text.document import Segment, Tag, TagKind
+from service.text.document import Segment, Tag, TagKind, between
 from service.text.protect import found_again, wholes
-from service.text.sentences import places_of_breaks
+
+
+def rewrap(segment: Segment, target: str) -> str:
+    """Return a translation of a segment's text with the line breaks of the segment, whose only tags they are."""
+    pieces, done = list[str](), 0
+    for space, source in _places_of_breaks(segment, target):
+        pieces += [segment.escape(target[done : space.begin]), source]
+        done = space.end
+    return "".join([*pieces, segment.escape(target[done:])])
+
+
+def _places_of_breaks(segment: Segment, target: str) -> list[tuple[Span, str]]:
+    """Return each line break of a segment with the spaces of its translation that it stands for.
+
+    They are those nearest to its share of the text, none in the segment's spans; where none is left, the end.
+    """
+    length = max(1, len(segment.text))
+    kept = {place for span in segment.copies(target) for place in range(*span)}
+    spaces = [Span(*match.span()) for match in re.finditer(" +", target) if match.start() not in kept]
+    places, done = list[tuple[Span, str]](), 0
+    for tag in segment.tags:
+        if tag.is_break:
+            wanted = (tag.position - 1) / length * len(target)
+            left = [space for space in spaces if space.begin >= done]
+            end = Span(len(target), len(target))
+            space = min(left, key=lambda one: abs(one.begin - wanted), default=end)
+            places.append((space, tag.source))
+            done = space.end
+    return places
 
 
 def is_well_formed(tags: Sequence[Tag], result: str) -> bool:
@@ -73,13 +102,8 @@ def place_tags(segment: Segment, target: str, links: Sequence[Link]) -> str:
     Tags that are nested in the source are nested in the result.  A pair that encloses all words does so again; without
     a linked word, a tag stands at the same share of the way.  Start and end tags take and add no white space; a tag
     that stands alone has a space where it had one.
-
-    Args:
-        segment: The source.
-        target: The translation of `segment.text`.
-        links: Which words of the two belong together; may be empty.
     """
-    breaks = places_of_breaks(segment, target)
+    breaks = _places_of_breaks(segment, target)
     segment = _without_breaks(segment)
     kept = found_again(wholes(segment), segment, target, links)
     source_units = _units(segment, segment.text, [whole.shown for whole in kept])
@@ -325,10 +349,8 @@ def _position(tag: Tag) -> int:
 
 
 def _without_tags(segment: Segment, begin: int, end: int, tags: Sequence[Tag]) -> str:
-    begins = [begin, *(tag.end for tag in tags)]
-    ends = [*(tag.begin for tag in tags), end]
-    source = segment.source
-    return "".join(source[b - segment.begin : e - segment.begin] for b, e in zip(begins, ends, strict=True))
+    pieces = between([Span(tag.begin, tag.end) for tag in tags], begin, end)
+    return "".join(segment.source[b - segment.begin : e - segment.begin] for b, e in pieces)
 
 
 def _written(marks: Sequence[_Mark], target: str, words: WordLinks, write: Callable[[int, int], str]) -> str:

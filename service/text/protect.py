@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.document import Segment, Tag, TagKind
-from service.text.patterns import SPANS, UNSPACED, is_date_pattern
-from service.text.signs import key_marks
+from service.text.languages import UNSPACED
+from service.text.patterns import SPANS, is_date_pattern, key_marks
 
 _ENDS = ".,;:!?()[]\"'“”„‚‘’«»‹›…"
 _OPERATORS = frozenset("+-\u2212=*/^\u00b7\u00d7<>$€£%")

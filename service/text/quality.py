@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeAlias
 
 from service.engine.wire import FinishReason, SearchParams
 from service.records import Link, WarningKind
+from service.text.languages import foreign_runs, is_dense, letters, primary, scripts_of
 from service.text.number_check import difference, without
-from service.text.scripts import foreign_runs, letters, scripts_of
 
 Issue: TypeAlias = tuple[WarningKind, str]  # with a message for people, without text of the segment
 
@@ -30,7 +30,6 @@ _LONGEST_CHARACTERS = 1.6, 16
 _SHORTEST_CHARACTERS = 0.6, 12
 _LONGEST_TOKENS = 1.7, 4
 _SHORTEST_TOKENS = 0.6, 3
-_DENSE_SCRIPTS = frozenset({"Hani", "Hang", "Kana"})  # a character is a syllable or a word
 
 # As many words that equal those 1, 2, 3... places before them, in a row, are a loop: one word four times, two words
 # two and a half times, six or more words twice; and so many characters.
@@ -44,10 +43,10 @@ _COPIED_SHARE = 0.8
 _CAPTION = 12  # letters; as many in common are no name in a script without capitals
 # Whole sentences may be the same in two of these.
 _NEAR_LANGUAGES = [
-    frozenset(group.split())
-    for group in (
-        *("da nb nn no sv", "es pt gl ca ast oc it", "cs sk", "bs hr sr sl", "id ms", "bg mk", "be ru uk", "af nl"),
-        *("hi mr ne", "zh yue"),
+    frozenset(names.split())
+    for names in re.split(
+        "; ",
+        "da nb nn no sv; es pt gl ca ast oc it; cs sk; bs hr sr sl; id ms; bg mk; be ru uk; af nl; hi mr ne; zh yue",
     )
 ]
 _FOREIGN_SHARE = 0.25  # of the letters
@@ -78,7 +77,7 @@ def issues(
         target_language: as well.
         source_tokens: 0: not known.
         target_tokens: as well.
-        coverage: of `coverage`; None: not computed.
+        coverage: see `coverage`; None: not computed.
         kept: parts of the source that stand in every translation as they are.
     """
     found: list[Issue] = []
@@ -201,7 +200,7 @@ def _is_copied(source: str, target: str, words: Sequence[str], source_language: 
 @cache
 def _nearness(source_language: str, target_language: str) -> tuple[bool, bool]:
     """Whether two languages are the same, and whether whole sentences may be the same in them."""
-    languages = {_primary(source_language), _primary(target_language)}
+    languages = {primary(source_language), primary(target_language)}
     return len(languages) == 1 and "" not in languages, any(languages <= group for group in _NEAR_LANGUAGES)
 
 
@@ -225,7 +224,7 @@ def _length_issues(
         return [(WarningKind.LENGTH_RATIO, f"{tokens} tokens are an unusual length for a source of {source_tokens}")]
     if _is_usual(source_characters, characters, _SHORTEST_CHARACTERS, _LONGEST_CHARACTERS):
         return []
-    if _is_dense(source_language) != _is_dense(target_language):
+    if is_dense(source_language) != is_dense(target_language):
         return []
     return [
         (WarningKind.LENGTH_RATIO, f"{characters} characters are an unusual length for a source of {source_characters}")
@@ -234,14 +233,6 @@ def _length_issues(
 
 def _is_usual(source: int, target: int, shortest: tuple[float, int], longest: tuple[float, int]) -> bool:
     return shortest[0] * source - shortest[1] <= target <= longest[0] * source + longest[1]
-
-
-def _is_dense(language: str) -> bool:
-    return not _DENSE_SCRIPTS.isdisjoint(scripts_of(language))
-
-
-def _primary(language: str) -> str:
-    return language.replace("_", "-").partition("-")[0].lower()
 
 
 # Of `features`, in their order.  The script prints them.
@@ -278,12 +269,10 @@ def features(source: str, target: str, *, score: float, source_tokens: int, targ
 
 
 _NO_REPEAT = 3  # tokens
-_BETTER_IN_PIECES = frozenset(
-    {
-        *(WarningKind.REPETITION, WarningKind.TRUNCATED, WarningKind.EMPTY),
-        *(WarningKind.LENGTH_RATIO, WarningKind.LOW_COVERAGE),
-    }
-)
+_BETTER_IN_PIECES = {
+    *(WarningKind.REPETITION, WarningKind.TRUNCATED, WarningKind.EMPTY),
+    *(WarningKind.LENGTH_RATIO, WarningKind.LOW_COVERAGE),
+}
 _FEWEST_WORDS_TO_CUT = 8
 
 
@@ -299,25 +288,14 @@ class Retry(NamedTuple):
     """A way to translate a segment again."""
 
     params: SearchParams
-    in_pieces: bool = False  # each clause by itself: `clauses.cut` with half of the segment's tokens as the limit
+    in_pieces: bool = False  # each clause by itself: `sentences.cut` with half of the segment's tokens as the limit
 
 
-def safer(
-    source: str, found: Sequence[Issue], params: SearchParams, *, max_target_tokens: int | None = None
-) -> Retry | None:
-    """Return the way that most likely repairs the issues of a segment; None: no other way is known.
-
-    Args:
-        source: the segment.
-        found: its issues.
-        params: of the search that led to them.
-        max_target_tokens: the most that the caller accepts; None: as in `params`.
-    """
+def safer(source: str, found: Sequence[Issue], params: SearchParams) -> Retry | None:
+    """Return the way that most likely repairs the issues of a segment; None: no other way is known."""
     kinds = {kind for kind, _ in found}
     if WarningKind.REPETITION in kinds and not 0 < params.no_repeat_ngram_size <= _NO_REPEAT:
         return Retry(params._replace(no_repeat_ngram_size=_NO_REPEAT))
-    if WarningKind.TRUNCATED in kinds and params.max_target_tokens < (max_target_tokens or 0):
-        return Retry(params._replace(max_target_tokens=max_target_tokens or 0))
     if kinds & _BETTER_IN_PIECES and len(source.split()) >= _FEWEST_WORDS_TO_CUT:
         return Retry(params, in_pieces=True)
     return None

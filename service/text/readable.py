@@ -5,22 +5,27 @@ r"""A segment as a model reads it best, and its translation as the segment was w
     "You\'ve", "It''s" in strings of programs     become "You've", "It's"; `spelled` writes a translation as they were
     `Buy now!!!`, `What?!`, `Save As...`          go without their runs of marks; `as_in_source` writes them again
     THE CATS ARE SLEEPING                         goes as "The cats are sleeping"; `raise_case` writes capitals again
+    "Bread & butter"                              goes as "Bread and butter"; "&" stands for that "und" again
+    "Save &as", "_Open" in menus                  go as "Save as", "Open"; the mark stands before a letter again
+    "ca. 5 Std."                                  goes as "etwa 5 Stunden", and is translated so
 
 Models learn little from capitals, which are a heap of odd pieces to them (figures: docs/text.md), and shorten or
 lengthen runs of punctuation.  No-break spaces, which they turn into ordinary ones, come back between words that a
-translation has kept.  What is a span stays.  Pure, in linear time; knows no model but a callable that counts tokens.
+translation has kept.  What is a span stays.  In linear time; knows no model but a callable that counts tokens.
 """
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from service.records import Link, Span
-from service.text.alignment import Anchor, Move, moved, mover
+from service.text.alignment import Edited, Move, edited, moved
 from service.text.document import Segment
+from service.text.languages import letters, primary
+from service.text.patterns import key_marks
 from service.text.protect import Alphabet, spans_of
-from service.text.scripts import letters
 
 _HIDDEN = "\u00ad\u034f\u2060-\u2064"
 _JOINERS = "\u200b-\u200f\u202a-\u202e\ufeff"  # the scripts of Asia and Africa, and pictures, need them
@@ -68,18 +73,17 @@ def readable(segment: Segment, alphabet: Alphabet) -> Segment:
     )
 
 
-def spelled(segment: Segment, target: str, links: Sequence[Link]) -> tuple[str, tuple[Link, ...]]:
+def spelled(segment: Segment, target: str, links: Sequence[Link]) -> tuple[str, Sequence[Link]]:
     r"""Return a translation with its quotes as the segment writes them, be it "\'" or "''", and its links."""
     written = {quote[-1]: quote for quote in segment.quotes}
     taken = {place for span in segment.copies(target) for place in range(*span)}
-    pieces, anchors, length = list[str](), list[Anchor](), 0
-    for place, character in enumerate(target):
-        piece = character if place in taken else written.get(character, character)
-        if piece != character:
-            anchors.append(Anchor(Span(place, place + 1), Span(length, length + len(piece))))
-        pieces.append(piece)
-        length += len(piece)
-    return "".join(pieces), tuple(moved(links, None, mover(anchors)))
+    edits = [
+        (Span(place, place + 1), written[character])
+        for place, character in enumerate(target)
+        if character in written and place not in taken
+    ]
+    done = edited(target, edits)
+    return done.text, moved(links, target=done.moved)
 
 
 _CLOSING = "\"'”’“‘»«)\\]"
@@ -102,21 +106,15 @@ def eased(text: str, spans: Sequence[Span] = (), *, has_tags: bool = False) -> s
 
 
 def as_in_source(
-    source: str, target: str, spans: Sequence[Span] = (), *, has_tags: bool = False, kept: Sequence[str] = ()
-) -> tuple[str, Move | None, Move | None]:
-    """Return the translation of an eased text with the run at its end, dashes and spaces behind marks of its source.
-
-    Args:
-        source: the text before it was eased.
-        target: the translation.
-        spans: as for `eased`.
-        has_tags: as well.
-        kept: parts that the translation has to have as it has them.
-
-    Returns:
-        The translation; the moves from the eased source to the source, and from the translation as the model gave it to
-        this one.  None: its places are the same.
-    """
+    source: str,
+    target: str,
+    links: Sequence[Link],
+    spans: Sequence[Span] = (),
+    *,
+    has_tags: bool = False,
+    kept: Sequence[str] = (),
+) -> tuple[str, Sequence[Link]]:
+    """Return the translation of an eased text with the run at its end, dashes and spaces behind marks of its source."""
     if run := _run(source, spans):
         end = _END.search(target, max(0, len(target) - _LONGEST))
         closing = end[1] if end else ""
@@ -125,31 +123,27 @@ def as_in_source(
         changed = f"{words}{space}{run[1]}{closing}"
         if words.strip() and (closing or not run[2]) and all(changed.count(one) == target.count(one) for one in kept):
             target = changed
-    if spans or has_tags or not _has_dashes(source):
-        return _apart(source, target, spans)
-    written = [Anchor(Span(at - n, at - n + 1), Span(at, at + 2)) for n, at in enumerate(_starts(_DASHES, source))]
-    given = [Anchor(Span(at, at + 1), Span(at + n, at + n + 2)) for n, at in enumerate(_starts(_DASH, target))]
-    return _DASH.sub("--", target), mover(written), mover(given)
+    if not (spans or has_tags) and _has_dashes(source):
+        read = edited(source, [(Span(*match.span()), "–") for match in _DASHES.finditer(source)])
+        given = edited(target, [(Span(*match.span()), "--") for match in _DASH.finditer(target)])
+        links = moved(links, read.origin, given.moved)
+    else:
+        given = edited(target, [(Span(place, place), " ") for place in _glued(source, target, spans)])
+        links = moved(links, target=given.moved) if given.parts else links
+    return given.text, [link for link in links if link.target.end <= len(given.text)]
 
 
-def _apart(source: str, target: str, spans: Sequence[Span]) -> tuple[str, None, Move | None]:
-    """Return a translation whose words stand apart from the mark behind a span or a number, where the source's do."""
+def _glued(source: str, target: str, spans: Sequence[Span]) -> Iterator[int]:
+    """Yield where a translation lacks the space behind the mark of a span or a number that the source has there."""
     marked = {source[span.begin : mark.end()] for span in spans if (mark := _MARK.match(source, span.end))}
     marked.update(_NUMBER_MARK.findall(source))
-    if not marked:
-        return target, None, None
-    glued = re.compile(f"(?:{'|'.join(map(re.escape, marked))})(?=[^\\W\\d_])")
-    ends = [match.end() for match in glued.finditer(target)]
-    anchors = [Anchor(Span(end - 1, end), Span(end - 1 + number, end + 1 + number)) for number, end in enumerate(ends)]
-    return glued.sub(r"\g<0> ", target), None, mover(anchors) if anchors else None
+    if marked:
+        for match in re.finditer(f"(?:{'|'.join(map(re.escape, marked))})(?=[^\\W\\d_])", target):
+            yield match.end()
 
 
 def _has_dashes(text: str) -> bool:
     return "--" in text and "–" not in text and _DASHES.search(text) is not None
-
-
-def _starts(pattern: re.Pattern[str], text: str) -> list[int]:
-    return [match.start() for match in pattern.finditer(text)]
 
 
 def _run(text: str, spans: Sequence[Span]) -> re.Match[str] | None:
@@ -219,14 +213,13 @@ _ALWAYS_CAPITAL = {
 _TURKIC = ("tr", "az")  # their i has a dot in both cases
 
 
-def is_capitals(text: str, spans: Sequence[Span] = ()) -> bool:
-    """Whether the text is written in capitals, apart from the spans; "LED TV" and the like are abbreviations."""
-    plain = _without(text, spans) if spans else text
-    if not plain.isupper():  # what has no case, as digits and Chinese, is no obstacle
+def is_capitals(text: str) -> bool:
+    """Whether the text is written in capitals; "LED TV" and the like are abbreviations."""
+    if not text.isupper():  # what has no case, as digits and Chinese, is no obstacle
         return False
-    found = letters(plain)
+    found = letters(text)
     cased = sum(letter.isupper() for letter in found)
-    return 2 * cased > len(found) and any(len(word) >= _LONG_WORD for word in _WORD.findall(plain) if word.isalpha())
+    return 2 * cased > len(found) and any(len(word) >= _LONG_WORD for word in _WORD.findall(text) if word.isalpha())
 
 
 def recase(text: str, count_tokens: Callable[[str], int], *, language: str = "", spans: Sequence[Span] = ()) -> str:
@@ -273,12 +266,6 @@ def go_on(source: str, target: str, count_tokens: Callable[[str], int], *, langu
 
     That is a capital at the beginning where the source goes on in lower case, unless the tokenizer knows the word best
     with it, as German nouns, and a full stop that the source does not have.
-
-    Args:
-        source: the piece, without white space at its ends.
-        target: its translation.
-        count_tokens: gives the number of tokens of a word.
-        language: of the translation.
     """
     if target[-1:] in _STOPS and source[-1:] not in _STOPS and target.rstrip(_STOPS):
         target = target.rstrip(_STOPS)
@@ -298,12 +285,6 @@ def begun_as_in_source(
     """Return a translation, of the same length, that begins with a capital where its source does.
 
     One or two words of German may have their capital as nouns, which says nothing of the translation.
-
-    Args:
-        source: what was translated.
-        target: its translation.
-        languages: of both, BCP 47.
-        kept: parts of the translation that stay as they are.
     """
     word, first = _BEGIN.match(target), _BEGIN.match(source)
     if word is None or first is None or not (word[1].islower() and first[1][0].isupper()):
@@ -326,6 +307,144 @@ def _lower(word: str, language: str) -> str:
     return word.lower()
 
 
-def _without(text: str, spans: Sequence[Span]) -> str:
-    edges = [0, *(edge for span in spans for edge in span), len(text)]
-    return " ".join(text[begin:end] for begin, end in zip(edges[::2], edges[1::2], strict=True))
+_AND = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "nl": "en", "pt": "e", "sv": "och", "da": "og"}
+_BETWEEN = re.compile(r"(?<=[\w%)\"'”“’.!?…*])[ \u00a0](&&?)[ \u00a0](?=[\w(\"'“„‘$€£*])")
+_SINGLE_LETTERS = re.compile(r"(?<!\w)[A-Z][ \u00a0]&&?[ \u00a0][A-Z](?!\w)")  # R & D
+
+# Abbreviations that small models lose or leave as they are.  Behind some a number stands, before others.
+_FULL = {
+    language: dict(pair.split(": ") for pair in pairs.split("; "))
+    for language, pairs in {
+        "de": "ca: etwa; rd: rund; z.b: zum Beispiel; i.d.r: in der Regel; v.a: vor allem; z.t: zum Teil"
+        "; ggf: eventuell; evtl: eventuell; mind: mindestens; max: maximal; inkl: inklusive; zzgl: zuzüglich"
+        "; mio: Millionen; mrd: Milliarden; abb: Abbildung; kap: Kapitel; abs: Absatz; s: Seite"
+        "; std: Stunden; min: Minuten; sek: Sekunden; stk: Stück; jh: Jahrhundert",
+        "en": "approx: approximately; e.g: for example; i.e: that is; esp: especially; sec: section; ch: chapter"
+        "; p: page; pp: pages",
+    }.items()
+}
+_BEFORE_NUMBERS = "abb", "kap", "abs", "s", "mind", "max", "sec", "ch", "p", "pp"
+_BEHIND_NUMBERS = "std", "min", "sek", "stk", "jh"
+
+
+def _short(word: str) -> str:
+    """Return what finds an abbreviation."""
+    begins = r"(?<=[\d.][ \u00a0])" if word in _BEHIND_NUMBERS else r"(?<![^ \u00a0(])"
+    ends = r"(?=[ \u00a0]?\d)" if word in _BEFORE_NUMBERS else r"(?=[ \u00a0,;)])"
+    return begins + word.replace(".", r"\.[ \u00a0]?") + r"\." + ends
+
+
+_SHORT = {language: re.compile("|".join(map(_short, words)), re.IGNORECASE) for language, words in _FULL.items()}
+
+_WORD_OF_MENU = re.compile(r"[^\W_]++(?:[-'’][^\W_]++)*+")
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+class _Mark(NamedTuple):
+    """The mark of a key."""
+
+    sign: str
+    letter: str  # behind it, in lower case
+    share: float  # of the words that come before; inside a word, of the characters
+    is_inside: bool  # of a word: "Cl&ose"
+
+
+class Read(NamedTuple):
+    """A text without its signs, and how they come back."""
+
+    text: str
+    origin: Move  # from `text` to the text with signs
+    spans: dict[Span, Span]  # in the text with signs -> in `text`: what comes back as it is
+    signs: tuple[tuple[int, str], ...]  # which of the words for "and" in `text` is a sign, from 0, and the sign
+    num_ands: int
+    marks: tuple[_Mark, ...]
+    ands: tuple[str, str]  # the words of both languages
+
+    def written(self, target: str) -> Edited | None:
+        """Return a translation with the signs; None: there is no place for one."""
+        kept = [re.escape(self.text[slice(*span)]) for span in self.spans.values()]
+        taken = {place for text in kept for match in re.finditer(text, target) for place in range(*match.span())}
+        edits = list[tuple[Span, str]]()
+        if self.signs:
+            pattern = rf"(?<!\S)(?:{'|'.join(reversed(self.ands))})(?!\S)"  # "Rock and Roll" is German, too
+            found = [Span(*match.span()) for match in re.finditer(pattern, target) if match.start() not in taken]
+            if len(found) < self.num_ands:
+                return None
+            edits = [(found[number * len(found) // self.num_ands], sign) for number, sign in self.signs]
+            taken.update(place for span, _ in edits for place in range(*span))
+        marks = _marked(target, self.marks, taken)
+        if marks is None:
+            return None
+        edits += [(Span(place, place + 1), sign + target[place]) for place, sign in marks.items()]
+        return edited(target, sorted(edits))
+
+
+def read(text: str, spans: Sequence[Span], source_language: str, target_language: str) -> Read | None:
+    """Return a text as a model reads it best; None if it has none of these signs outside of its spans."""
+    full = list(_full(text, spans, source_language)) if "." in text[:-1] else []
+    if not full and "&" not in text and "_" not in text:
+        return None
+    taken = {place for span in spans if span.end - span.begin > 2 for place in range(*span)}
+    ands = _AND.get(primary(source_language), ""), _AND.get(primary(target_language), "")
+    places = [place for place in key_marks(text) if place not in taken]
+    signs = list(_between(text, taken)) if all(ands) else []
+    if not (places or signs or full):
+        return None
+    edits = [*((Span(place, place + 1), "") for place in places), *full, *((sign, ands[0]) for sign in signs)]
+    without = edited(text, sorted(edits))
+    gone = {place for edit, _ in edits for place in range(*edit)}
+    all_ands = [match.start() for match in re.finditer(rf"(?<!\S){ands[0]}(?!\S)", without.text)] if signs else []
+    return Read(
+        text=without.text,
+        origin=without.origin,
+        spans={span: without.moved(span) for span in spans if gone.isdisjoint(range(*span))},
+        signs=tuple([(all_ands.index(without.moved(sign).begin), text[slice(*sign)]) for sign in signs]),
+        num_ands=len(all_ands),
+        marks=tuple([_mark(text, place) for place in places]),
+        ands=ands,
+    )
+
+
+def _full(text: str, spans: Sequence[Span], language: str) -> Iterator[tuple[Span, str]]:
+    """Yield abbreviations, and what they stand for."""
+    language = primary(language)
+    for match in _SHORT[language].finditer(text) if language in _SHORT else ():
+        if not any(begin < match.end() and match.start() < end for begin, end in spans):
+            word = _FULL[language]["".join(match[0].split())[:-1].lower()]
+            yield Span(*match.span()), word[0].upper() + word[1:] if match[0][0].isupper() else word
+
+
+def _between(text: str, taken: set[int]) -> Iterator[Span]:
+    letters = {place for match in _SINGLE_LETTERS.finditer(text) for place in range(*match.span())}
+    for match in _BETWEEN.finditer(text):
+        if match.start(1) not in taken and match.start(1) not in letters:
+            yield Span(*match.span(1))
+
+
+def _mark(text: str, place: int) -> _Mark:
+    begins = [match.start() for match in _WORD_OF_MENU.finditer(text)]
+    is_inside = text[:place][-1:].isalpha()
+    share = place / (len(text) - 1) if is_inside else (bisect_right(begins, place + 1) - 1) / max(1, len(begins))
+    return _Mark(text[place], text[place + 1].lower(), share, is_inside)
+
+
+def _marked(target: str, marks: Sequence[_Mark], taken: set[int]) -> dict[int, str] | None:
+    """Return the letters that the marks go before: the same one at the beginning of a word, else that of its word.
+
+    The same letter inside a word does for a mark inside a word.
+    """
+    begins = [match.start() for match in _WORD_OF_MENU.finditer(target) if match.start() not in taken]
+    letters = [match.start() for match in _LETTER.finditer(target) if match.start() not in taken]
+    found: dict[int, str] = {}
+    for sign, letter, share, is_inside in marks:
+        free = [place for place in begins if place not in found] or [place for place in letters if place not in found]
+        if not free:
+            return None
+        same = [place for place in letters if place not in found and target[place].lower() == letter]
+        if is_inside and same:
+            found[min((abs(place - share * len(target)), place) for place in same)[1]] = sign
+            continue
+        number = min(round(share * len(begins)), len(free) - 1)
+        same = [place for place in free if target[place].lower() == letter]
+        found[same[0] if same else free[number]] = sign
+    return found

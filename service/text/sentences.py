@@ -6,15 +6,21 @@ an angle bracket between them ("Yes / No", "Home > News"): models take them for 
 model; `boundaries.py` says where sentences end.
 """
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from functools import cache
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
+from unicodedata import category
 
 from service.records import Segmentation, Span
+from service.text.alignment import edited
 from service.text.boundaries import sentence_begins
-from service.text.document import Part, Segment, Tag, TagKind
+from service.text.document import Part, Segment, Tag, TagKind, between
+from service.text.languages import primary
+from service.text.numbers import MONTHS
 from service.text.patterns import SPANS
 
 _ENDS = ".!?…‼⁇⁈⁉。｡．！？।॥؟۔։።။។᠃"
@@ -32,11 +38,10 @@ _MARKED = re.compile(r"[ \u00a0][•‣▪→/>·][ \u00a0]")
 _LABEL = re.compile(r"[^\W\d_][\w'’-]*+(?: [\w'’&-]++){0,2}")
 _BREAK = re.compile(rf"[{_BREAKS}]")
 _LINE = re.compile(rf"[^{_BREAKS}]*(?:\r\n|[{_BREAKS}]|$)")
-_MONTHS = "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
 # What may stand before the language of a line: white space, quoting, bullets, numbering, check boxes, headings.
 _LAYOUT = re.compile(
     r"(?:\s+|>+(?=\s|$)|[-*+•‣◦▪▫●○■□–—·]+(?=\s)|\[[ xX✓]\](?=\s)|#{1,6}(?=\s)|"
-    rf"\(?\d{{1,3}}(?:\.\d{{1,3}})*[.)](?=\s)(?!\s(?:{_MONTHS})\b)|\(?[a-zA-Z]\)(?=\s)|"
+    rf"\(?\d{{1,3}}(?:\.\d{{1,3}})*[.)](?=\s)(?!\s(?:{'|'.join(MONTHS['de'])})\b)|\(?[a-zA-Z]\)(?=\s)|"
     r"(?:[a-z]|[ivx]{2,5}|[IVX]{1,5})\.(?=\s)(?!\s[a-z]\.))*"
 )
 _WRAPPED_FROM = 40  # characters; shorter lines end where their author wanted
@@ -87,14 +92,7 @@ def cuts(
     spans: Sequence[Span] = (),
     segmentation: Segmentation = Segmentation.SENTENCE,
 ) -> list[int]:
-    """Return where in its text to cut a block of marked-up text: between sentences, and around what parts its lines.
-
-    Args:
-        block: has a tag and a space at each of its line breaks.
-        language: BCP 47.
-        spans: in `block.text`; no sentence ends inside one.
-        segmentation: what ends a segment.
-    """
+    """Return where in its text to cut a block of marked-up text: between sentences, and around what parts its lines."""
     text = block.text
     laid_out = _with_line_breaks(block)
     if laid_out == text and not _has_columns(text):
@@ -121,16 +119,10 @@ def _with_line_breaks(block: Segment) -> str:
 
 
 def boundaries(text: str, language: str, spans: Sequence[Span] = ()) -> list[int]:
-    """Return where the sentences of a text begin, but the first; its line breaks are spaces.
-
-    Args:
-        text: a block of running text.
-        language: BCP 47.
-        spans: in `text`; no sentence ends inside one.
-    """
+    """Return where the sentences of a text begin, but the first; its line breaks are spaces."""
     if not _MAY_END.search(text, 0, max(0, len(text) - 1)):
         return []
-    begins, places, index = sentence_begins(text, _primary(language)), list[int](), 0
+    begins, places, index = sentence_begins(text, primary(language)), list[int](), 0
     for place in begins:
         while index < len(spans) and spans[index].end <= place:
             index += 1
@@ -146,7 +138,7 @@ def _runs(text: str, language: str, spans: Sequence[Span], segmentation: Segment
     written = [span for span in known if _ESCAPED_BREAKS.fullmatch(text, *span)]
     if written:
         text, known = _unescaped(text, written), sorted({*known}.difference(written))
-    for begin, end in zip([0, *(span.end for span in wide)], [*(span.begin for span in wide), len(text)], strict=True):
+    for begin, end in between(wide, 0, len(text)):
         run: list[_Line] = []
         for line in _lines(text, begin, end, known):
             if run and not _goes_on(text, run[-1], line, language, segmentation):
@@ -171,23 +163,12 @@ def _has_columns(text: str) -> bool:
 
 def _unescaped(text: str, written: Sequence[Span]) -> str:
     """Return a text with line breaks and tabs in place of these that are written as in a program, places as before."""
-    pieces, place = list[str](), 0
-    for span in written:
-        breaks = text[slice(*span)].replace("\\n", "\r\n").replace("\\r", "  ").replace("\\t", " \t")
-        pieces += [text[place : span.begin], breaks]
-        place = span.end
-    return "".join([*pieces, text[place:]])
+    breaks = [text[slice(*span)].replace("\\n", "\r\n").replace("\\r", "  ").replace("\\t", " \t") for span in written]
+    return edited(text, zip(written, breaks, strict=True)).text
 
 
 def _lines(text: str, begin: int, end: int, known: Sequence[Span]) -> Iterator[_Line]:
-    """Yield the lines and columns between two places.
-
-    Args:
-        text: with its line breaks.
-        begin: of the first line.
-        end: of the last line.
-        known: spans of the patterns; no column ends inside one.
-    """
+    """Yield the lines and columns between two places."""
     for match in _LINE.finditer(text, begin, end):
         first, last = match.span()
         if first == last:
@@ -198,9 +179,7 @@ def _lines(text: str, begin: int, end: int, known: Sequence[Span]) -> Iterator[_
         gaps = _gaps(text, start, stop, known) if _has_columns(match.group()) else []
         if _is_spaced_out(text, gaps, stop):
             gaps = []
-        begins = [start, *(gap.end for gap in gaps)]
-        ends = [*(gap.begin for gap in gaps), stop]
-        for column, (left, right) in enumerate(zip(begins, ends, strict=True)):
+        for column, (left, right) in enumerate(between(gaps, start, stop)):
             yield _Line(left if column else first, left, right, right if column < len(gaps) else last, bool(gaps))
 
 
@@ -215,8 +194,7 @@ def _gaps(text: str, begin: int, end: int, known: Sequence[Span]) -> list[Span]:
                 (weak if match["weak"] else strong).append(Span(*match.span()))
     if weak:
         gaps = sorted([*weak, *strong])
-        ends = zip([begin, *(gap.end for gap in gaps)], [*(gap.begin for gap in gaps), end], strict=True)
-        return gaps if _are_labels([text[slice(*piece)] for piece in ends]) else strong
+        return gaps if _are_labels([text[slice(*piece)] for piece in between(gaps, begin, end)]) else strong
     return strong
 
 
@@ -243,42 +221,25 @@ def _goes_on(text: str, line: _Line, following: _Line, language: str, segmentati
     has_end = text[line.stop - 1] in ".!?:;…。！？"
     layout = text[following.begin : following.language]
     first = text[following.language : following.language + 1]
-    is_inside = first.isalpha() if _primary(language) == "de" else first.islower()  # any noun may be upper case
+    is_inside = first.isalpha() if primary(language) == "de" else first.islower()  # any noun may be upper case
     return is_full and not has_end and not layout.strip() and is_inside
-
-
-def _primary(language: str) -> str:
-    """Return the language without script and region: "en" for "en-US"."""
-    return language.partition("-")[0].lower()
 
 
 def _sentences_of(
     block: Segment, run: Sequence[_Line], language: str, spans: Sequence[Span], segmentation: Segmentation
 ) -> Iterator[Part]:
     """Yield the sentences of some lines, with the white space between them."""
-    text = block.text
-    begin, stop = run[0].language, run[-1].stop
+    text, begin = block.text, run[0].language
     breaks = [Span(line.stop, after.language) for line, after in pairwise(run)]
-    ends = [begin, *(gap.end for gap in breaks)], [*(gap.begin for gap in breaks), stop]
-    lines = [text[first:last] for first, last in zip(*ends, strict=True)]
-    blanks = [" " * (gap.end - gap.begin) for gap in breaks]  # as long as the line breaks: places stay
-    flat = "".join(line + blank for line, blank in zip(lines, [*blanks, ""], strict=True))
+    flat = _BREAK.sub(" ", text[begin : run[-1].stop])
     inner = [] if segmentation is Segmentation.LINE else boundaries(flat, language, _shifted(spans, begin))
-    places = [0, *inner, len(flat)]
-    place = begin
-    for sentence in (flat[first:last] for first, last in pairwise(places)):
-        end = place + len(sentence)
-        first = place + len(sentence) - len(sentence.lstrip())
+    for place, end in pairwise([begin, *(begin + place for place in inner), run[-1].stop]):
+        sentence = text[place:end]
+        first = end - len(sentence.lstrip())
         last = max(first, place + len(sentence.rstrip()))
-        if place < first:
-            yield text[place:first]
-        if any(map(str.isalpha, text[first:last])):
-            yield _piece(block, first, last, breaks)
-        elif first < last:
-            yield text[first:last]
-        if last < end:
-            yield text[last:end]
-        place = end
+        yield text[place:first]
+        yield _piece(block, first, last, breaks) if any(map(str.isalpha, sentence)) else text[first:last]
+        yield text[last:end]
 
 
 def _shifted(spans: Sequence[Span], begin: int) -> list[Span]:
@@ -293,44 +254,126 @@ def _piece(block: Segment, begin: int, end: int, breaks: Sequence[Span]) -> Segm
     if not inner:
         offsets = None if block.offsets is None else block.offsets[begin:end]
         return Segment(text, block.begin + begin, text, offsets=offsets)
-    words, offsets_of, tags, place = [], list[int](), list[Tag](), begin
-    for gap in inner:
-        words.append(block.text[place : gap.begin])
-        offsets_of += range(block.begin + place, block.begin + gap.begin)
-        source = block.text[gap.begin : gap.end]
-        words.append(" ")
-        offsets_of.append(block.begin + gap.begin)
-        tags.append(Tag(len(offsets_of), source, TagKind.POINT, begin=block.begin + gap.begin, is_break=True))
-        place = gap.end
-    words.append(block.text[place:end])
-    offsets_of += range(block.begin + place, block.begin + end)
-    return Segment(text, block.begin + begin, "".join(words), tuple(tags), offsets=tuple(offsets_of))
+    pieces = between(inner, begin, end)
+    offsets_of, tags = list[int](), list[Tag]()
+    for piece, gap in zip_longest(pieces, inner):
+        offsets_of += range(block.begin + piece.begin, block.begin + piece.end)
+        if gap:
+            offsets_of.append(block.begin + gap.begin)
+            source = block.text[slice(*gap)]
+            tags.append(Tag(len(offsets_of), source, TagKind.POINT, begin=block.begin + gap.begin, is_break=True))
+    words = " ".join([block.text[slice(*piece)] for piece in pieces])
+    return Segment(text, block.begin + begin, words, tuple(tags), offsets=tuple(offsets_of))
 
 
-def rewrap(segment: Segment, target: str) -> str:
-    """Return a translation of a segment's text with the line breaks of the segment, whose only tags they are."""
-    pieces, done = list[str](), 0
-    for space, source in places_of_breaks(segment, target):
-        pieces += [segment.escape(target[done : space.begin]), source]
-        done = space.end
-    return "".join([*pieces, segment.escape(target[done:])])
+# An overlong sentence in pieces.  A place for a cut costs this much, and up to 1 for its distance from where pieces of
+# equal length would end: of two commas the nearer one is taken, of a comma and a space the comma, however far.
+_COSTS = {"clause": 0.0, "comma": 0.3, "conjunction": 0.5, "space": 2.0}
+_REACH = 0.4  # how far from there a place may lie, in lengths of a piece
+_FILL = 0.85  # how much of the limit a piece fills at equal length: where it ends varies
+# Words that begin a clause and, in their language, hardly ever anything else.
+_CONJUNCTIONS = {
+    "de": "und|oder|aber|sondern|denn|weil|dass|wobei|während",
+    "en": "and|or|but|because|which|while|although|whereas",
+    "es": "y|o|pero|porque|que|aunque",
+    "fr": "et|ou|mais|car|parce|qui|que",
+    "it": "e|o|ma|perché|che|anche",
+    "nl": "en|of|maar|want|omdat|dat",
+    "pt": "e|ou|mas|porque|que|embora",
+}
+_WIDE_STOPS = (
+    "\uff1b\uff1a\u3002\uff01\uff1f\u0964"  # of Chinese and Japanese, and the danda of Hindi: no space follows
+)
+_JOINERS = "\u200d\ufe0e\ufe0f"  # zero width joiner, variation selectors: they belong to the character before them
 
 
-def places_of_breaks(segment: Segment, target: str) -> list[tuple[Span, str]]:
-    """Return each line break of a segment with the spaces of its translation that it stands for.
+def cut(
+    text: str, count_tokens: Callable[[str], int], limit: int, *, language: str = "", spans: Sequence[Span] = ()
+) -> list[str]:
+    """Return a sentence in pieces of at most `limit` tokens and similar length; joined they are the text.
 
-    They are those nearest to its share of the text, none in the segment's spans; where none is left, the end.
+    Cuts after semicolons, colons and dashes, after commas and before conjunctions; where none is near, at white space,
+    and in one endless word or a script without spaces between any two characters.  What one character or one span
+    takes more tokens for than the limit stays too long.  Tokens are counted about twice for each part of the text.
+
+    Args:
+        text: the sentence.
+        count_tokens: gives the number of tokens of a piece; it may count end-of-sentence.
+        limit: at least 1.
+        language: of the text, BCP 47; empty: without conjunctions.
+        spans: parts that stay whole, in order.
     """
-    length = max(1, len(segment.text))
-    kept = {place for span in segment.copies(target) for place in range(*span)}
-    spaces = [Span(*match.span()) for match in re.finditer(" +", target) if match.start() not in kept]
-    places, done = list[tuple[Span, str]](), 0
-    for tag in segment.tags:
-        if tag.is_break:
-            wanted = (tag.position - 1) / length * len(target)
-            left = [space for space in spaces if space.begin >= done]
-            end = Span(len(target), len(target))
-            space = min(left, key=lambda one: abs(one.begin - wanted), default=end)
-            places.append((space, tag.source))
-            done = space.end
-    return places
+    places: list[tuple[int, float]] | None = None
+    pieces, waiting = list[str](), [(0, len(text))]
+    while waiting:
+        begin, end = waiting.pop()
+        num_tokens = count_tokens(text[begin:end])
+        edges = [begin, end]
+        if num_tokens > limit:
+            places = _places(text, primary(language), spans) if places is None else places
+            edges = _edges(text, places, spans, begin, end, max(2, math.ceil(num_tokens / (limit * _FILL))))
+        if len(edges) == 2:
+            pieces.append(text[begin:end])
+        else:
+            waiting.extend(reversed(list(pairwise(edges))))
+    return pieces
+
+
+def _places(text: str, language: str, spans: Sequence[Span]) -> list[tuple[int, float]]:
+    """Return the places that the punctuation, the words and the spaces offer, in order, and what each costs."""
+    return [
+        (match.end(), _COSTS[match.lastgroup or ""])
+        for match in _offers(language).finditer(text)
+        if 0 < match.end() < len(text) and _span_around(match.end(), spans) is None
+    ]
+
+
+@cache
+def _offers(language: str) -> re.Pattern[str]:
+    kinds = [
+        rf"(?P<clause>[;:\u061b]\s+|[{_WIDE_STOPS}]\s*|\s+[-\u2013\u2014]\s+|\u2014\s*)",
+        r"(?P<comma>[,\u060c]\s+|[\uff0c\u3001]\s*)",
+    ]
+    if language in _CONJUNCTIONS:
+        kinds.append(rf"(?P<conjunction>\s+(?=(?:{_CONJUNCTIONS[language]})\s))")
+    return re.compile("|".join([*kinds, r"(?P<space>\s+)"]), re.IGNORECASE)
+
+
+def _edges(
+    text: str, places: Sequence[tuple[int, float]], spans: Sequence[Span], begin: int, end: int, num_pieces: int
+) -> list[int]:
+    """Return where so many pieces of text[begin:end] begin and end; fewer where there is no place for a cut."""
+
+    def between(first: int, last: int) -> Sequence[tuple[int, float]]:
+        return places[bisect_left(places, (first, 0.0)) : bisect_left(places, (last, 0.0))]
+
+    length = (end - begin) / num_pieces
+    edges = [begin]
+    for number in range(1, num_pieces):
+        wanted = begin + int(number * length)
+        reach = int(_REACH * length)
+        if near := between(max(edges[-1] + 1, wanted - reach), min(end - 1, wanted + reach) + 1):
+            edges.append(min(near, key=lambda place: place[1] + abs(place[0] - wanted) / length)[0])
+        elif (position := _between_characters(text, wanted, spans)) in range(edges[-1] + 1, end):
+            edges.append(position)
+    if len(edges) == 1 and (inside := between(begin + 1, end)):  # a span is in the way
+        edges.append(min(inside, key=lambda place: abs(place[0] - (begin + end) // 2))[0])
+    return [*edges, end]
+
+
+def _between_characters(text: str, position: int, spans: Sequence[Span]) -> int:
+    """Return the nearest place at or before the position that tears neither a character nor a span apart."""
+    while position > 0:
+        if span := _span_around(position, spans):
+            position = span.begin
+        elif category(text[position])[0] == "M" or text[position] in _JOINERS or text[position - 1] == "\u200d":
+            position -= 1
+        else:
+            break
+    return position
+
+
+def _span_around(position: int, spans: Sequence[Span]) -> Span | None:
+    """Return the span that a cut at the position would tear apart."""
+    index = bisect_left(spans, (position, 0)) - 1
+    return spans[index] if index >= 0 and position < spans[index].end else None

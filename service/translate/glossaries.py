@@ -1,8 +1,13 @@
-"""The glossaries that requests can name: those of the server, and those that callers have made.
+"""Glossaries: terms with the translation that they have to get, in texts, in the server's files and of callers.
 
-The server's are files NAME.tsv, read at the start and again when they change.  Those of a caller are files in its own
-directory, and for it alone; their number and length and the number of owners are limited, so that the directory is,
-too.  All processes of a server share them; a file is read again when it has changed.
+    uses = glossary.find(text, spans)                  # those without a target are spans to protect
+    target, links, uses = honour(uses, target, links)
+
+A term is whole words as they are written: upper and lower case count, and other forms of a word are other words.
+
+The server's glossaries are files NAME.tsv, read at the start and again when they change.  Those of a caller are files
+in its own directory, and for it alone; their number and length and the number of owners are limited, so that the
+directory is, too.  All processes of a server share them; a file is read again when it has changed.
 """
 
 import asyncio
@@ -11,20 +16,151 @@ import json
 import re
 import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from model.files import write_whole
+from model.files import text_of_line, write_whole
 from service.call import Caller
 from service.config import ConfigError
 from service.errors import InvalidInput, NotFound, Overloaded
-from service.records import Term
-from service.text.glossary import Glossary, check_terms
-from service.text.lines import text_of_line
+from service.records import Link, Span, Term, TermUse
+from service.text.alignment import edited, moved
+from service.text.languages import primary
+from service.text.placeholders import find_all
+from service.text.protect import IN_WORD
 from service.watched_files import WatchedFiles
+
+MAX_CHARACTERS = 100_000  # of a request's terms: an index of so many takes some 10 ms
+MAX_SOURCE_CHARACTERS = 200  # of one of them, so that no text is slow to search
+
+_WORD = re.compile(rf"{IN_WORD}++|.", re.DOTALL)
+
+
+class _Node:
+    """What terms go on with after some words."""
+
+    __slots__ = ("following", "term")
+
+    def __init__(self) -> None:
+        self.following: dict[str, _Node] = {}
+        self.term: Term | None = None  # that ends here
+
+
+class Glossary:
+    """Terms by their words."""
+
+    def __init__(self, terms: Iterable[Term] = (), others: "Glossary | None" = None) -> None:
+        """Index the terms; of several with the same source the first one counts.
+
+        Args:
+            others: terms that count where these say nothing.
+        """
+        self.roots: list[_Node] = [_Node(), *(others.roots if others else [])]
+        self._num_terms = len(others) if others else 0
+        for term in terms:
+            node = self.roots[0]
+            for word in _WORD.findall(term.source):
+                node = node.following.setdefault(word, _Node())
+            self._num_terms += node.term is None
+            node.term = node.term or term
+
+    def __len__(self) -> int:
+        return self._num_terms
+
+    def find(self, text: str, spans: Sequence[Span] = ()) -> tuple[TermUse, ...]:
+        """Return the terms of a text in its order, of several at a place the longest; none is honoured yet."""
+        words, uses = [Span(*match.span()) for match in _WORD.finditer(text)], list[TermUse]()
+        end, next_span = 0, 0
+        for number, (begin, _) in enumerate(words):
+            while next_span < len(spans) and spans[next_span].end <= begin:
+                next_span += 1
+            limit = spans[next_span].begin if next_span < len(spans) else len(text)
+            if end <= begin < limit:
+                found = [_longest(root, text, words, number, limit) for root in self.roots]
+                term = max(found, key=lambda one: len(one.source) if one else 0)
+                if term is not None:
+                    end = begin + len(term.source)
+                    uses.append(TermUse(term, Span(begin, end), is_honoured=False))
+        return tuple(uses)
+
+
+def _longest(root: _Node, text: str, words: Sequence[Span], number: int, limit: int) -> Term | None:
+    """Return the longest term that begins with a word and ends before a limit."""
+    node, term = root, None
+    while number < len(words) and words[number].end <= limit:
+        begin, end = words[number]
+        following = node.following.get(text[begin:end])
+        if following is None:
+            break
+        node, term, number = following, following.term or term, number + 1
+    return term
+
+
+def check_terms(terms: Sequence[Term]) -> None:
+    """Raise InvalidInput for the terms of a request that are too long together, or if one has no source."""
+    for index, term in enumerate(terms):
+        field, most = f"glossary.terms[{index}].source", MAX_SOURCE_CHARACTERS
+        if not term.source.strip():
+            raise InvalidInput(f"{field} is {term.source!r}: a term is a word or a phrase", field=field)
+        if (length := len(term.source)) > most:
+            message = f"{field} has {length} characters, at most {most} are accepted: a term is a word or a phrase"
+            raise InvalidInput(message, field=field)
+    length = sum(len(term.source) + len(term.target) for term in terms)
+    if length > MAX_CHARACTERS:
+        message = (
+            f"glossary.terms have {length} characters, at most {MAX_CHARACTERS} are accepted; "
+            "larger glossaries belong on the server (models.glossaries)"
+        )
+        raise InvalidInput(message, field="glossary.terms")
+
+
+def honour(
+    uses: Sequence[TermUse], target: str, links: Sequence[Link] = (), kept: Sequence[str] = ()
+) -> tuple[str, Sequence[Link], tuple[TermUse, ...]]:
+    """Return a translation with the terms that it misses in place of the words that are linked to theirs.
+
+    A term whose target stands in the translation as often as it is asked for is honoured.  Another one is put in place
+    of the words that are linked to it, if these stand together: no word between belongs to another part of the source,
+    and none to what has to be kept.
+
+    Returns:
+        The translation, its links, and the uses, which now say whether they are honoured.
+    """
+    present = Counter({text: len(spans) for text, spans in find_all(map(_wanted, uses), target).items()})
+    taken = [place for places in find_all(kept, target).values() for place in places] if kept else []
+    done, edits = list[TermUse](), list[tuple[Span, str]]()
+    for use in uses:
+        present[_wanted(use)] -= 1
+        is_honoured = present[_wanted(use)] >= 0
+        if not is_honoured and use.term.target and (place := _place(use.span, links)) is not None:
+            is_honoured = all(place.end <= other.begin or other.end <= place.begin for other in taken)
+            if is_honoured:
+                taken.append(place)
+                edits.append((place, use.term.target))
+        done.append(use._replace(is_honoured=is_honoured))
+    if not edits:
+        return target, links, tuple(done)
+    written = edited(target, sorted(edits))
+    return written.text, moved(links, target=written.moved), tuple(done)
+
+
+def _wanted(use: TermUse) -> str:
+    return use.term.target or use.term.source
+
+
+def _place(source: Span, links: Iterable[Link]) -> Span | None:
+    """Return the range of the translation that belongs to a part of the source alone; None if there is none."""
+    own = [link.target for link in links if link.source.begin < source.end and source.begin < link.source.end]
+    if not own:
+        return None
+    place = Span(min(one.begin for one in own), max(one.end for one in own))
+    foreign = (link.target for link in links if link.source.end <= source.begin or source.end <= link.source.begin)
+    is_alone = all(one.end <= place.begin or place.end <= one.begin for one in foreign)
+    return place if is_alone else None
+
 
 _MAX_ECHO = 40  # characters of a caller's name in a message
 
@@ -207,7 +343,7 @@ class UploadedGlossaries:
                 others.append(name)
                 continue
             found = await self.find(name, caller)
-            if _primary(found.target_language) != _primary(target_language):
+            if primary(found.target_language) != primary(target_language):
                 message = f"the glossary is for {found.target_language}, the request for {target_language[:20]!a}"
                 raise InvalidInput(message, field="glossary_id")
             terms = {term.source: term for term in found.terms} | terms
@@ -244,7 +380,3 @@ class UploadedGlossaries:
 
 def _missing(name: str) -> NotFound:
     return NotFound(f"there is no glossary {name[:40]!a} of this client")
-
-
-def _primary(language: str) -> str:
-    return language.replace("_", "-").partition("-")[0].lower()

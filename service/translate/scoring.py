@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from service.call import Call
 from service.engine.wire import Job, JobResult
-from service.errors import DragomanError, FailedPrecondition, InvalidInput, TooLong
+from service.errors import FailedPrecondition, InvalidInput, TooLong
 from service.models.catalogue import Settled, Work
 from service.models.info import TextCodec, for_request
 from service.records import (
@@ -65,8 +65,8 @@ async def _score_admitted(
 ) -> ScoreResult:
     model = translator.find_model(request, call)
     require_scorer(model.info)
-    if request.return_heads:
-        _require_head_weights(model.info)
+    if request.return_heads and not model.info.has_head_weights:
+        raise _needs_graphs(model.info, "does not show its attention", "draws graphs that do")
     with model.in_use:
         if not model.is_loaded:
             await model.load(call, reservation)
@@ -76,19 +76,23 @@ async def _score_admitted(
             model.refuse_early(call, reservation)
         call.phase, started = "tokenize", time.monotonic()
         info, codec = for_request(model.info, model.codec, request.source_language, request.target_language)
-        encoded = await _run(lambda: _encode_all(request, info, codec), translator, num_characters)
+        pairs = list(enumerate(request.pairs))
+        encoded = await _run(
+            lambda: [_encode(pair, index, request, info, codec) for index, pair in pairs], translator, num_characters
+        )
         call.tokenize_s = time.monotonic() - started
         good = [one for one in encoded if isinstance(one, _Encoded)]
         call.source_tokens = sum([len(one.source_ids) for one in good])
-        results = list[Settled]()
-        if good:
-            params, shows_heads = model.default_params, request.return_heads
-            jobs = [Job(one.source_ids, params, scored_ids=one.target_ids, shows_heads=shows_heads) for one in good]
-            results = await model.run(Work(jobs, characters=num_characters), call, reservation)
+        params, shows_heads = model.default_params, request.return_heads
+        jobs = [Job(one.source_ids, params, scored_ids=one.target_ids, shows_heads=shows_heads) for one in good]
+        results = iter(await model.run(Work(jobs, characters=num_characters), call, reservation) if jobs else ())
         call.phase, started = "detokenize", time.monotonic()
-        outcomes = iter(results)
-        settled = [next(outcomes) if isinstance(one, _Encoded) else one for one in encoded]
-        scores = await _run(lambda: _scores(request, encoded, settled), translator, num_characters)
+        settled = [(one, next(results)) if isinstance(one, _Encoded) else one for one in encoded]
+        scores = await _run(
+            lambda: [_score(pair, one, request) for pair, one in zip(request.pairs, settled, strict=True)],
+            translator,
+            num_characters,
+        )
         call.detokenize_s = time.monotonic() - started
     call.finished_texts = len(scores)
     result = ScoreResult(scores=scores, model=model.info.name, model_version=model.info.version)
@@ -98,17 +102,12 @@ async def _score_admitted(
 
 def require_scorer(info: ModelInfo) -> None:
     """Raise FailedPrecondition if the model cannot score and align translations."""
-    if info.has_scorer:
-        return
-    how = "its bundle has no graph for that, which `python -m export BUNDLE BUNDLE` draws"
-    raise FailedPrecondition(f"the model {info.name} {info.version} cannot score or align translations: {how}")
+    if not info.has_scorer:
+        raise _needs_graphs(info, "cannot score or align translations", "draws the graph for that")
 
 
-def _require_head_weights(info: ModelInfo) -> None:
-    """Raise FailedPrecondition if the model's graphs do not give the attention weights of each head."""
-    if not info.has_head_weights:
-        how = "`python -m export BUNDLE BUNDLE` draws graphs that do"
-        raise FailedPrecondition(f"the model {info.name} {info.version} does not show its attention: {how}")
+def _needs_graphs(info: ModelInfo, lack: str, remedy: str) -> FailedPrecondition:
+    return FailedPrecondition(f"the model {info.name} {info.version} {lack}: `python -m export BUNDLE BUNDLE` {remedy}")
 
 
 async def _run(function: Callable[[], _Result], translator: Translator, num_characters: int) -> _Result:
@@ -118,72 +117,47 @@ async def _run(function: Callable[[], _Result], translator: Translator, num_char
     return await asyncio.get_running_loop().run_in_executor(translator.executor, function)
 
 
-def _encode_all(request: ScoreRequest, info: ModelInfo, codec: TextCodec) -> list[_Encoded | InvalidInput]:
-    most = MAX_SHOWN_TOKENS if request.return_heads else None
-    return [_encode(pair, index, info, codec, most) for index, pair in enumerate(request.pairs)]
-
-
 def _encode(
-    pair: ScorePair, index: int, info: ModelInfo, codec: TextCodec, most: int | None
+    pair: ScorePair, index: int, request: ScoreRequest, info: ModelInfo, codec: TextCodec
 ) -> _Encoded | InvalidInput:
+    most = info.default_options.max_target_tokens
+    assert most is not None, "the default options of a model are complete"
     field = f"pairs[{index}].source"
     try:
-        source_ids, source_spans = _encode_source(pair.source, index, codec)
+        codec.encode(pair.source, index)  # checks its length
+        source_ids, source_spans = codec.tokenize_with_spans(pair.source, index)
+        if not source_ids:
+            return InvalidInput(f"{field} is blank: there is nothing to score", field=field)
         field = f"pairs[{index}].target"
-        target_ids, target_spans = _encode_target(pair.target, index, info, codec)
-        if most is not None and (longest := max(len(source_ids), len(target_ids) + 1)) > most:
-            raise TooLong(f"has {longest} tokens, attention is shown of at most {most}", field="", index=index)
+        codec.check(pair.target, index)
+        target_ids, target_spans = codec.target_with_spans(pair.target, index)
+        if len(target_ids) >= most:  # end-of-sentence counts
+            message = f"has {len(target_ids) + 1} tokens, at most {most} are accepted"
+            raise TooLong(message, field="", index=index)
+        longest = max(len(source_ids), len(target_ids) + 1)
+        if request.return_heads and longest > MAX_SHOWN_TOKENS:
+            message = f"has {longest} tokens, attention is shown of at most {MAX_SHOWN_TOKENS}"
+            raise TooLong(message, field="", index=index)
     except InvalidInput as error:
         return type(error)(error.about(field), field=field)
     return _Encoded(tuple(source_ids), source_spans, tuple(target_ids), target_spans, len(codec.target_prefix))
 
 
-def _encode_source(text: str, index: int, codec: TextCodec) -> tuple[list[int], list[Span]]:
-    codec.encode(text, index)  # checks its length
-    ids, spans = codec.tokenize_with_spans(text, index)
-    if not ids:
-        raise InvalidInput("is blank: there is nothing to score", field="", index=index)
-    return ids, spans
-
-
-def _encode_target(text: str, index: int, info: ModelInfo, codec: TextCodec) -> tuple[list[int], list[Span]]:
-    most = info.default_options.max_target_tokens
-    assert most is not None, "the default options of a model are complete"
-    codec.check(text, index)
-    ids, spans = codec.target_with_spans(text, index)
-    if len(ids) >= most:  # end-of-sentence counts
-        raise TooLong(f"has {len(ids) + 1} tokens, at most {most} are accepted", field="", index=index)
-    return ids, spans
-
-
-def _scores(
-    request: ScoreRequest, encoded: Sequence[_Encoded | InvalidInput], settled: Sequence[JobResult | DragomanError]
-) -> list[PairScore]:
-    return [
-        _score(pair, one, outcome, wants_links=request.return_alignments)
-        for pair, one, outcome in zip(request.pairs, encoded, settled, strict=True)
-    ]
-
-
-def _score(
-    pair: ScorePair, encoded: _Encoded | InvalidInput, outcome: JobResult | DragomanError, *, wants_links: bool
-) -> PairScore:
-    if isinstance(encoded, InvalidInput):
-        return PairScore(error=encoded)
+def _score(pair: ScorePair, settled: tuple[_Encoded, Settled] | InvalidInput, request: ScoreRequest) -> PairScore:
+    if isinstance(settled, InvalidInput):
+        return PairScore(error=settled)
+    encoded, outcome = settled
     if not isinstance(outcome, JobResult):
         return PairScore(error=outcome, source_tokens=len(encoded.source_ids))
     assert outcome.forced is not None, "a job that scores has scores"
     source_pieces = _pieces(pair.source, encoded.source_spans, len(encoded.source_ids))
     pieces = _pieces(pair.target, encoded.target_spans, len(encoded.target_ids) + 1)
-    tokens = list(zip(pieces, outcome.forced.log_probs, strict=True))[encoded.num_given :]
-    weights = outcome.forced.heads
-    found = list[Link]()
-    if wants_links:
+    weights, found = outcome.forced.heads, list[Link]()
+    if request.return_alignments:
         rows = matrix(outcome.forced.attention, len(encoded.source_ids))
-        source_spans, target_spans = encoded.source_spans, encoded.target_spans
-        found = links(word_attention(rows, pair.source, source_spans, pair.target, target_spans))
+        found = links(word_attention(rows, pair.source, encoded.source_spans, pair.target, encoded.target_spans))
     return PairScore(
-        tokens=tuple([ScoredToken(text, log_prob) for text, log_prob in tokens]),
+        tokens=tuple(map(ScoredToken, pieces, outcome.forced.log_probs))[encoded.num_given :],
         links=tuple(found),
         heads=AttentionHeads(source_pieces, pieces, weights) if weights is not None else None,
         source_tokens=len(encoded.source_ids),

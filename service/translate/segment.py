@@ -1,50 +1,146 @@
-"""The work on one segment: to token ids, through the engine, back to text, with everything in it that is not language.
+"""The work on one text: taken apart, each segment translated, put together again, byte for byte between segments.
 
-    spans found -> placeholder strategies, the first that keeps every span: search -> [links] -> restore
-                -> numbers changed? with the numbers as spans -> other issues? one safer try -> tags placed -> outcome
+    markup or lines -> segments, each with its spans
+    of each segment: placeholder strategies, the first that keeps every span: search -> [links] -> restore
+                     -> numbers changed? with the numbers as spans -> other issues? one safer try -> tags placed
 
-A segment whose spans no strategy keeps stays as it is, with a warning.
+A segment whose spans no strategy keeps stays as it is, with a warning.  How a search gets to an engine is in `search`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from service.engine.wire import Job, SearchParams
-from service.errors import InternalError
+from service.errors import InternalError, InvalidInput
 from service.models.info import untranslated
-from service.records import Link, Span, TermUse, TextWarning, TranslatedSegment, TranslatedText, WarningKind
-from service.text.alignment import moved, mover_to_written
-from service.text.document import Segment, Tag
-from service.text.glossary import honour, kept
+from service.records import (
+    Link,
+    Segmentation,
+    Span,
+    TermUse,
+    TextFormat,
+    TextWarning,
+    TranslatedSegment,
+    TranslatedText,
+    Translation,
+    WarningKind,
+)
+from service.text.alignment import mover_to_written
+from service.text.document import Part, Segment, Tag, between, borders, joined, verbatim
+from service.text.document import split as split_at
+from service.text.markup import parse
 from service.text.number_check import difference, quantity, rewritten
 from service.text.numbers import numbers, written_amount
 from service.text.patterns import has_branches
-from service.text.placeholders import Strategy, strategies
-from service.text.placement import is_well_formed, place_tags
-from service.text.protect import spans_of
+from service.text.placeholders import Strategy, outer_ends, strategies
+from service.text.placement import is_well_formed, place_tags, rewrap
+from service.text.protect import Alphabet, find_spans, spans_of
 from service.text.quality import EMPTY, Attempt, Issue, better, coverage, estimate, is_empty, issues, safer
 from service.text.readable import as_in_source, begun_as_in_source, eased, readable, spelled, with_no_break_spaces
-from service.text.sentences import rewrap
-from service.translate.raw import RawTranslation, Settings, piecewise, translate_raw
+from service.text.sentences import cuts, split
+from service.translate.glossaries import honour
+from service.translate.search import RawTranslation, Settings, join_hypotheses, links, piecewise, translate_raw
 
 
-class _Restored(NamedTuple):
-    """A raw translation whose hypotheses have everything of the segment but its tags."""
+async def translate_text(text: str, index: int, settings: Settings, prefix: str = "") -> Translation:
+    """Return the translation of a text, or its error.
 
-    raw: RawTranslation  # of what the model saw
-    strategy: Strategy
-    hypotheses: tuple[TranslatedText, ...]
-    links: tuple[tuple[Link, ...], ...]  # of each hypothesis, with the segment's text
-    uses: tuple[TermUse, ...]  # of the best hypothesis, in the segment's text
-    issues: Sequence[Issue]
-    coverage: float | None
+    Args:
+        text: as the caller sent it.
+        index: the text's place in its request; only for errors.
+        settings: of the request.
+        prefix: what the translation has to begin with.
+    """
+    try:
+        settings.codec.check(text, index)
+        if not text.strip():
+            return Translation(hypotheses=(untranslated(text),))
+        if settings.segmentation is Segmentation.NONE or prefix:
+            parts: list[Part] = [Segment(text, 0, text)]
+            works = [translate_whole(text, index, settings, prefix)]
+        else:
+            parts = take_apart(text, settings)
+            works = [translate_segment(part, index, settings) for part in parts if isinstance(part, Segment)]
+        segments = await settings.searches.together(works)
+    except InvalidInput as error:
+        return Translation(error=error)
+    return assemble(parts, segments)
 
-    @property
-    def attempt(self) -> Attempt:
-        """What decides whether it is better than another one."""
-        return Attempt(self.issues, self.hypotheses[0].score, self.coverage)
+
+def take_apart(text: str, settings: Settings) -> list[Part]:
+    """Return the text in sentences, with their spans, and what stands between them."""
+    alphabet, language = settings.codec.alphabet, settings.source_language
+    if settings.text_format is TextFormat.PLAIN:
+        parts = split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet), settings.segmentation)
+        return joined(_stripped(parts, alphabet))
+    parts = []
+    for part in parse(text, settings.text_format):
+        if isinstance(part, str):
+            parts.append(part)
+        else:
+            kept = spans_of(part, alphabet)
+            places = sorted({*cuts(part, language, kept, settings.segmentation), *borders(part)})
+            parts += split_at(part, places) if places else [part]
+    return joined(_stripped(parts, alphabet))
+
+
+def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
+    """Yield the parts, with what says nothing at the ends of segments apart from them, and without empty segments."""
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+            continue
+        segment = readable(part, alphabet)
+        if spans := spans_of(segment, alphabet):
+            segment = segment._replace(spans=spans)
+        if not segment.tags and any(has_branches(segment.text[begin:end]) for begin, end in segment.spans):
+            yield segment  # gets a warning, though it may be a message alone
+        elif not has_language(segment.text, segment.spans):
+            yield from _stripped(verbatim(segment), alphabet)
+        elif segment.spans and (ends := outer_ends(segment)) != (0, len(segment.text)):
+            for piece in split_at(segment, ends):
+                is_language = isinstance(piece, Segment) and has_language(piece.text, piece.spans)
+                yield piece if isinstance(piece, str) or is_language else piece.source
+        else:
+            yield segment
+
+
+def assemble(parts: Sequence[Part], segments: Sequence[TranslatedSegment]) -> Translation:
+    """Return the translation of a text from its parts and its translated segments, which get their places, in order."""
+    whole = Translation()
+    for segment in segments:
+        whole.source_tokens += segment.source_tokens
+        whole.row_steps += segment.row_steps
+        whole.retries += segment.retries
+        whole.error = whole.error or segment.error
+    if whole.error is not None:
+        return whole
+    place, remaining = 0, iter(segments)
+    pieces = list[str | tuple[TranslatedText, ...]]()
+    for part in parts:
+        if isinstance(part, str):
+            pieces.append(part)
+            place += len(part)
+            continue
+        segment = next(remaining)
+        begin, place = place, place + len(segment.hypotheses[0].text)
+        segment.target = Span(begin, place)
+        if begin:
+            segment.links = tuple(
+                [Link(source, Span(begin + target.begin, begin + target.end)) for source, target in segment.links]
+            )
+        pieces.append(segment.hypotheses)
+    whole.segments = tuple(segments)
+    whole.terms = tuple([use for segment in segments for use in segment.terms])
+    whole.hypotheses = segments[0].hypotheses if len(parts) == len(segments) == 1 else join_hypotheses(pieces)
+    return whole
+
+
+def has_language(text: str, spans: Sequence[Span]) -> bool:
+    """Whether there are letters outside the spans."""
+    return any(any(map(str.isalpha, text[begin:end])) for begin, end in between(spans, 0, len(text)))
 
 
 async def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> TranslatedSegment:
@@ -58,11 +154,10 @@ async def translate_whole(text: str, index: int, settings: Settings, prefix: str
     if isinstance(result, InternalError):
         return TranslatedSegment(source=whole, source_tokens=len(ids), error=result)
     hypotheses = codec.decode(result.hypotheses)
-    empty = [is_empty(text, hypothesis.text) for hypothesis in hypotheses]
     return TranslatedSegment(
         source=whole,
-        hypotheses=tuple([replace(one, text=text) if no else one for one, no in zip(hypotheses, empty, strict=True)]),
-        warnings=(TextWarning(*EMPTY, whole),) if empty[0] else (),
+        hypotheses=tuple([_with_text(one, text) if is_empty(text, one.text) else one for one in hypotheses]),
+        warnings=(TextWarning(*EMPTY, whole),) if is_empty(text, hypotheses[0].text) else (),
         source_tokens=len(ids),
         row_steps=result.row_steps,
     )
@@ -76,10 +171,10 @@ async def translate_segment(segment: Segment, index: int, settings: Settings) ->
         index: the text's place in its request; only for errors.
         settings: of the request.
     """
-    spans = segment.spans
+    spans: Sequence[Span] = segment.spans
     uses = settings.glossary.find(segment.text, spans) if settings.glossary else ()
     if uses:
-        spans = tuple(sorted([*spans, *kept(uses)]))
+        spans = sorted([*spans, *(use.span for use in uses if not use.term.target)])
     if not has_language(segment.text, spans):
         return TranslatedSegment(
             source=segment.span, hypotheses=(untranslated(segment.source),), warnings=_of_branches(segment)
@@ -106,35 +201,45 @@ async def translate_segment(segment: Segment, index: int, settings: Settings) ->
     return outcome
 
 
+async def _with_translated_tags(
+    segment: Segment, index: int, settings: Settings
+) -> tuple[Segment, list[TranslatedSegment]]:
+    """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
+    alphabet = settings.codec.alphabet
+    parts = [readable(part, alphabet) for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
+    works = [translate_segment(part._replace(spans=spans_of(part, alphabet)), index, settings) for part in parts]
+    outcomes = await settings.searches.together(works)
+    translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
+    tags: list[Tag] = []
+    for tag in segment.tags:
+        texts = [part if isinstance(part, str) else next(translated) or part.source for part in tag.parts]
+        tags.append(tag._replace(source="".join(texts)) if texts else tag)
+    return segment._replace(tags=tuple(tags)), outcomes
+
+
 def _eased(segment: Segment, spans: Sequence[Span], settings: Settings) -> Segment:
     """Return the segment with the punctuation that the model reads best."""
-    text = eased(segment.text, spans, has_tags=bool(segment.tags))
+    text, lacks = eased(segment.text, spans, has_tags=bool(segment.tags)), settings.codec.alphabet.lacks
     if text == segment.text or any(tag.shown.end > len(text) for tag in segment.tags):
         return segment
-    return (
-        segment
-        if settings.codec.alphabet.lacks(text) - settings.codec.alphabet.lacks(segment.text)
-        else (segment._replace(text=text))
-    )
+    return segment if lacks(text) - lacks(segment.text) else segment._replace(text=text)
 
 
-def _of_branches(segment: Segment) -> tuple[TextWarning, ...]:
-    """Return the warning of a segment with a message whose branches stay as they are."""
-    if not any(has_branches(segment.text[begin:end]) for begin, end in segment.spans):
-        return ()
-    message = "the branches of an ICU message are not translated"
-    return (TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),)
+class _Restored(NamedTuple):
+    """A raw translation whose hypotheses have everything of the segment but its tags."""
 
+    raw: RawTranslation  # of what the model saw
+    strategy: Strategy
+    hypotheses: Sequence[TranslatedText]
+    links: Sequence[Sequence[Link]]  # of each hypothesis, with the segment's text
+    uses: tuple[TermUse, ...]  # of the best hypothesis, in the segment's text
+    issues: Sequence[Issue]
+    coverage: float | None
 
-def _untouched(segment: Segment, uses: Sequence[TermUse]) -> TranslatedSegment:
-    """Return the outcome of a segment that no strategy could keep the spans of."""
-    message = "a translation would lose a protected span or a tag"
-    return TranslatedSegment(
-        source=segment.span,
-        hypotheses=(untranslated(segment.source),),
-        warnings=(TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),),
-        terms=tuple([use._replace(span=segment.origin(use.span)) for use in uses]),
-    )
+    @property
+    def attempt(self) -> Attempt:
+        """What decides whether it is better than another one."""
+        return Attempt(self.issues, self.hypotheses[0].score, self.coverage)
 
 
 @dataclass(slots=True)
@@ -151,17 +256,15 @@ class _Tries:
     row_steps: int = 0
     retries: int = 0
     error: InternalError | None = None  # of the first try
-    prices: dict[Span, str] = field(init=False)  # spans that are amounts of money, as the translation has to write them
-    kept: tuple[str, ...] = field(init=False)  # parts of the text that say nothing about a translation
+    prices: dict[Span, str] = field(default_factory=dict)  # spans that are money, as the translation has to write them
+    kept: tuple[str, ...] = ()  # parts of the text that say nothing about a translation
 
     def __post_init__(self) -> None:
-        self.prices, self.kept = {}, ()
         if not self.spans and not self.uses:
             return
-        text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
-        tagged = {tag.position for tag in self.segment.tags}
+        text, tagged = self.segment.text, {tag.position for tag in self.segment.tags}
         self.prices = {
-            span: written_amount(text[slice(*span)], *languages)
+            span: written_amount(text[slice(*span)], *self.settings.languages)
             for span in self.spans
             if tagged.isdisjoint(range(span.begin + 1, span.end))
         }
@@ -170,10 +273,10 @@ class _Tries:
 
     async def first(self, spans: Sequence[Span], forms: Mapping[Span, str] = MappingProxyType({})) -> _Restored | None:
         """Return what the first strategy gives that keeps every span; with numbers as spans, pieces are no help."""
-        codec, languages = self.settings.codec, (self.settings.source_language, self.settings.target_language)
-        nothing = None
+        codec, nothing = self.settings.codec, None
         shown = self.segment if forms and "--" in self.segment.text else self.shown  # numbers behind dashes have moved
-        for strategy in strategies(shown, spans, codec.alphabet, codec.sentinels, {**self.prices, **forms}, languages):
+        written = {**self.prices, **forms}
+        for strategy in strategies(shown, spans, codec.alphabet, codec.sentinels, written, self.settings.languages):
             if forms and strategy.pieces and has_language(self.segment.text, spans):
                 break
             best = await self._try(strategy, self.settings.params)
@@ -186,21 +289,20 @@ class _Tries:
         """Return what a second try makes of a translation with issues, if that is better: first its numbers."""
         for all_numbers in (False, True):
             if forms := self._forms(best, all_numbers=all_numbers):
-                self.retries = 1
                 others = [one for one in self.spans if not any(begin <= one.begin < end for begin, end in forms)]
-                again = await self.first(sorted([*others, *forms]), forms)
-                best = again if again is not None and better(best.attempt, again.attempt) else best
-        params = self.settings.params
-        if (retry := safer(self.segment.text, best.issues, params) if best.issues else None) is not None:
-            self.retries = 1
+                best = self._better(best, await self.first(sorted([*others, *forms]), forms))
+        if best.issues and (retry := safer(self.segment.text, best.issues, self.settings.params)) is not None:
             limit = max(2, best.raw.source_tokens // 2) if retry.in_pieces else 0
-            again = await self._try(best.strategy, retry.params, limit)
-            best = again if again is not None and better(best.attempt, again.attempt) else best
+            best = self._better(best, await self._try(best.strategy, retry.params, limit))
         return best
+
+    def _better(self, best: _Restored, again: _Restored | None) -> _Restored:
+        self.retries = 1
+        return again if again is not None and better(best.attempt, again.attempt) else best
 
     def _forms(self, best: _Restored, *, all_numbers: bool) -> dict[Span, str]:
         """Return how the numbers that a translation lacks, or all, have to be written in it; empty: it is right."""
-        text, languages = self.segment.text, (self.settings.source_language, self.settings.target_language)
+        text, languages = self.segment.text, self.settings.languages
         if all(kind is not WarningKind.NUMBERS for kind, _ in best.issues):
             return {}
         changed = difference(text, best.hypotheses[0].text, *languages)
@@ -223,66 +325,62 @@ class _Tries:
         settings = self.settings
         settings = settings._replace(codec=settings.codec.marked) if strategy.is_marked else settings
         if strategy.pieces:
-            found = await piecewise(strategy.pieces, self.index, settings, params, strategy.kept)
+            raw = await piecewise(strategy.pieces, self.index, settings, params, strategy.kept)
         else:
-            found = await translate_raw(strategy.text, self.index, settings, params, kept=strategy.kept, limit=limit)
-        self.source_tokens = self.source_tokens or found.source_tokens
-        self.row_steps += found.row_steps
-        self.error = found.error
-        if found.error is not None:
+            raw = await translate_raw(strategy.text, self.index, settings, params, kept=strategy.kept, limit=limit)
+        self.source_tokens = self.source_tokens or raw.source_tokens
+        self.row_steps += raw.row_steps
+        self.error = raw.error
+        if raw.error is not None:
             return None
-        return await _restore(found, strategy, self, settings)
+        has_tags = bool(self.segment.tags) and not _is_wrapped(self.segment)
+        has_terms = any(use.term.target for use in self.uses)
+        found: Sequence[Sequence[Link]] = [()] * len(raw.hypotheses)
+        if settings.wants_links or has_tags or has_terms:
+            found = await links(raw, settings)
+        return self._restored(raw, strategy, found)
 
-
-async def _restore(found: RawTranslation, strategy: Strategy, tries: _Tries, settings: Settings) -> _Restored | None:
-    """Return the hypotheses of a raw translation with all spans and terms in them; None if none has all spans."""
-    segment, uses = tries.segment, tries.uses
-    languages = settings.source_language, settings.target_language
-    has_tags = bool(segment.tags) and not _is_wrapped(segment)
-    has_terms = bool(uses) and any(use.term.target for use in uses)
-    links: Sequence[Sequence[Link]] = [()] * len(found.hypotheses)
-    if strategy.needs_links or settings.wants_links or has_tags or has_terms:
-        links = await found.links(settings)
-    hypotheses, all_links, best_uses = list[TranslatedText](), list[tuple[Link, ...]](), uses
-    for hypothesis, own in zip(found.hypotheses, links, strict=True):
-        restored = strategy.restore(hypothesis.text, own)
-        if restored is None:
-            continue
-        text, source_move, target_move = as_in_source(
-            segment.text, restored.target, tries.spans, has_tags=bool(segment.tags), kept=tries.kept
+    def _restored(self, raw: RawTranslation, strategy: Strategy, found: Sequence[Sequence[Link]]) -> _Restored | None:
+        """Return the hypotheses of a raw translation with all spans and terms in them; None if none has all spans."""
+        segment, languages = self.segment, self.settings.languages
+        hypotheses, all_links, best_uses = list[TranslatedText](), list[Sequence[Link]](), self.uses
+        for hypothesis, own in zip(raw.hypotheses, found, strict=True):
+            if (restored := strategy.restore(hypothesis.text, own)) is None:
+                continue
+            text, own = as_in_source(  # noqa: PLW2901 - the links of the text as it is now
+                segment.text, *restored, self.spans, has_tags=bool(segment.tags), kept=self.kept
+            )
+            text = with_no_break_spaces(segment.text, text)
+            text = rewritten(segment.text, text, *languages, self.spans)
+            text = begun_as_in_source(segment.text, text, languages=languages, kept=self.kept)
+            if self.uses:
+                text, own, own_uses = honour(self.uses, text, own, self.kept)  # noqa: PLW2901 - likewise
+                best_uses = best_uses if hypotheses else own_uses
+            if segment.quotes:
+                text, own = spelled(segment, text, own)  # noqa: PLW2901 - likewise
+            hypotheses.append(_with_text(hypothesis, text))
+            all_links.append(own)
+        if not hypotheses:
+            return None
+        best, share = hypotheses[0], coverage(segment.text, all_links[0]) if all_links[0] else None
+        noticed = issues(
+            segment.text,
+            best.text,
+            finish_reason=best.finish_reason,
+            source_language=languages[0],
+            target_language=languages[1],
+            source_tokens=raw.source_tokens,
+            target_tokens=best.target_tokens,
+            coverage=share,
+            kept=self.kept,
         )
-        moved_links = tuple(_within(moved(restored.moved(own), source_move, target_move), text)) if own else ()
-        text = with_no_break_spaces(segment.text, text)
-        text = rewritten(segment.text, text, *languages, tries.spans)
-        text = begun_as_in_source(segment.text, text, languages=languages, kept=tries.kept)
-        if uses:
-            text, moved_links, own_uses = honour(uses, text, moved_links)
-            best_uses = best_uses if hypotheses else own_uses
-        if segment.quotes:
-            text, moved_links = spelled(segment, text, moved_links)
-        hypotheses.append(_with_text(hypothesis, text))
-        all_links.append(moved_links)
-    if not hypotheses:
-        return None
-    share = coverage(segment.text, all_links[0]) if all_links[0] else None
-    noticed = issues(
-        segment.text,
-        hypotheses[0].text,
-        finish_reason=hypotheses[0].finish_reason,
-        source_language=settings.source_language,
-        target_language=settings.target_language,
-        source_tokens=found.source_tokens,
-        target_tokens=hypotheses[0].target_tokens,
-        coverage=share,
-        kept=tries.kept,
-    )
-    return _Restored(found, strategy, tuple(hypotheses), tuple(all_links), best_uses, noticed, share)
+        return _Restored(raw, strategy, hypotheses, all_links, best_uses, noticed, share)
 
 
 def _outcome(best: _Restored, segment: Segment, kept: Sequence[str], settings: Settings) -> TranslatedSegment:
     """Return the hypotheses with their tags, as they stand in the text; where one says nothing, the source does."""
     written = []
-    for hypothesis, links in zip(best.hypotheses, best.links, strict=True):
+    for hypothesis, own in zip(best.hypotheses, best.links, strict=True):
         if is_empty(segment.text, hypothesis.text, kept):
             text = segment.source
         elif not segment.tags:
@@ -290,72 +388,60 @@ def _outcome(best: _Restored, segment: Segment, kept: Sequence[str], settings: S
         elif _is_wrapped(segment):
             text = rewrap(segment, hypothesis.text)
         else:
-            text = place_tags(segment, hypothesis.text, links)
+            text = place_tags(segment, hypothesis.text, own)
         written.append(_with_text(hypothesis, text))
     if segment.tags and not is_well_formed(segment.tags, written[0].text):
         return _untouched(segment, best.uses)
     noticed = [*best.raw.issues, *best.issues]
     if best.uses and not all(use.is_honoured for use in best.uses):
         noticed.append((WarningKind.TERM_MISSED, "a term of the glossary is not in the translation"))
+    found, all_links = best.hypotheses[0], tuple[Link, ...]()
+    if settings.wants_links:
+        move = mover_to_written(found.text, written[0].text, [tag.source for tag in segment.tags], segment.escape)
+        all_links = tuple([Link(segment.origin(link.source), move(link.target)) for link in best.links[0]])
     return TranslatedSegment(
         source=segment.span,
         hypotheses=tuple(written),
         warnings=(*(TextWarning(kind, message, segment.span) for kind, message in noticed), *_of_branches(segment)),
-        quality=_quality(best, segment, settings),
-        links=_written_links(best, segment, written[0].text) if settings.wants_links else (),
-        terms=tuple([use._replace(span=segment.origin(use.span)) for use in best.uses]),
+        quality=estimate(
+            segment.text,
+            found.text,
+            score=found.score * max(1, found.target_tokens) ** (settings.params.length_penalty - 1.0),
+            source_tokens=best.raw.source_tokens,
+            target_tokens=found.target_tokens,
+        ),
+        links=all_links,
+        terms=_in_request(best.uses, segment),
     )
 
 
-def _within(links: Sequence[Link], text: str) -> list[Link]:
-    """Return the links whose words a translation still has."""
-    return [link for link in links if link.target.end <= len(text)]
+def _untouched(segment: Segment, uses: Sequence[TermUse]) -> TranslatedSegment:
+    """Return the outcome of a segment that no strategy could keep the spans of."""
+    message = "a translation would lose a protected span or a tag"
+    return TranslatedSegment(
+        source=segment.span,
+        hypotheses=(untranslated(segment.source),),
+        warnings=(TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),),
+        terms=_in_request(uses, segment),
+    )
+
+
+def _of_branches(segment: Segment) -> tuple[TextWarning, ...]:
+    """Return the warning of a segment with a message whose branches stay as they are."""
+    if not any(has_branches(segment.text[begin:end]) for begin, end in segment.spans):
+        return ()
+    message = "the branches of an ICU message are not translated"
+    return (TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),)
+
+
+def _in_request(uses: Sequence[TermUse], segment: Segment) -> tuple[TermUse, ...]:
+    return tuple([use._replace(span=segment.origin(use.span)) for use in uses])
 
 
 def _with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:
     return hypothesis if text == hypothesis.text else replace(hypothesis, text=text)
 
 
-def _written_links(best: _Restored, segment: Segment, written: str) -> tuple[Link, ...]:
-    """Return the links of the best hypothesis, from the text of the request to what is written for the segment."""
-    move = mover_to_written(best.hypotheses[0].text, written, [tag.source for tag in segment.tags], segment.escape)
-    return tuple([Link(segment.origin(link.source), move(link.target)) for link in best.links[0]])
-
-
-def _quality(best: _Restored, segment: Segment, settings: Settings) -> float:
-    """Return the estimate for the best hypothesis."""
-    found = best.hypotheses[0]
-    mean = found.score * max(1, found.target_tokens) ** (settings.params.length_penalty - 1.0)
-    source_tokens, target_tokens = best.raw.source_tokens, found.target_tokens
-    return estimate(segment.text, found.text, score=mean, source_tokens=source_tokens, target_tokens=target_tokens)
-
-
 def _is_wrapped(segment: Segment) -> bool:
     """Whether the segment's tags are the line breaks of wrapped prose."""
     return all(tag.is_break for tag in segment.tags)
-
-
-async def _with_translated_tags(
-    segment: Segment, index: int, settings: Settings
-) -> tuple[Segment, list[TranslatedSegment]]:
-    """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
-    parts = [part for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
-    alphabet = settings.codec.alphabet
-    inner = [part._replace(spans=spans_of(part, alphabet)) for part in (readable(part, alphabet) for part in parts)]
-    outcomes = await settings.searches.together([translate_segment(part, index, settings) for part in inner])
-    translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
-    tags: list[Tag] = []
-    for tag in segment.tags:
-        texts = [part if isinstance(part, str) else next(translated) or part.source for part in tag.parts]
-        tags.append(tag._replace(source="".join(texts)) if texts else tag)
-    return segment._replace(tags=tuple(tags)), outcomes
-
-
-def has_language(text: str, spans: Sequence[Span]) -> bool:
-    """Whether there are letters outside the spans."""
-    place = 0
-    for span in spans:
-        if any(map(str.isalpha, text[place : span.begin])):
-            return True
-        place = span.end
-    return any(map(str.isalpha, text[place:]))

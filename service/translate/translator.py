@@ -1,29 +1,44 @@
-"""Translates texts for every protocol, with the model that serves their languages.
+"""Translates texts for every protocol, with the model that serves their languages, and counts what was translated.
 
     admission -> model and search -> the work on each text, whose searches run together -> usage
 
 Each text succeeds or fails for itself.  The translator knows no protocol, not where the engines run, and not what is
-done to a text (`texts.py`).
+done to a text (`segment.py`).
+
+Usage is what each caller has used, for quotas and bills: counted at once, and logged as one line for each period and
+caller, never with texts.  Metrics name only callers that the operator has named (`Caller.source` is "key"), because
+addresses and names from a proxy would be labels without end.
 """
 
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams
-from service.errors import DragomanError, InvalidInput, OutOfMemory, Overloaded, Unavailable, Wait
+from service.errors import (
+    DeadlineExceeded,
+    DragomanError,
+    InvalidInput,
+    OutOfMemory,
+    Overloaded,
+    TooLong,
+    Unavailable,
+    Wait,
+)
 from service.models.call_scheduler import CallScheduler
 from service.models.catalogue import ServedModel, Settled, Work
 from service.models.info import search_params
 from service.records import (
     NO_OPTIONS,
     ScoreRequest,
+    ScoreResult,
     Term,
     TextFormat,
     Translation,
@@ -31,13 +46,13 @@ from service.records import (
     TranslationResult,
 )
 from service.scheduler.admission import Reservation
-from service.text.glossary import Glossary, check_terms
+from service.telemetry.families import OTHER
+from service.telemetry.logs import get_logger
+from service.telemetry.metrics import Metrics
 from service.threads import in_loop, loop_in_thread
-from service.translate.glossaries import Glossaries
-from service.translate.raw import Settings, settings_of
-from service.translate.search import Searches
-from service.translate.texts import translate_text
-from service.translate.usage import UsageMeter
+from service.translate.glossaries import Glossaries, Glossary, check_terms
+from service.translate.search import Searches, Settings, settings_of
+from service.translate.segment import translate_text
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
@@ -48,62 +63,13 @@ WAIT_HOLDS_S = 0.01  # after a refusal, the next calls of the caller are refused
 MOST_WAITS = 4_096  # callers whose refusals are remembered; they come from outside
 
 
-class _Runs:
-    """The runs of a model for the texts of one request; notes in the call where the time goes."""
-
-    def __init__(
-        self,
-        scheduler: CallScheduler,
-        model: ServedModel,
-        request: TranslationRequest,
-        call: Call,
-        reservation: Reservation,
-    ) -> None:
-        self.beam_size = 0  # of the first search
-        self._scheduler = scheduler
-        self._model = model
-        self._request = request
-        self._call = call
-        self._reservation = reservation
-        self._is_first = True
-        self._since = time.monotonic()  # text work
-        call.phase = "tokenize"
-
-    async def __call__(self, jobs: Sequence[Job]) -> list[Settled]:
-        """Return the outcome of each job."""
-        self.text_work_ends()
-        options = self._request.options
-        work = Work(
-            jobs,
-            allow_smaller_beam=bool(options.allow_smaller_beam),
-            may_use_cache=options.use_cache is not False,
-            is_continuation=not self._is_first,
-            characters=sum(map(len, self._request.texts)) if self._is_first else 0,
-        )
-        if self._is_first:
-            self._is_first, self._call.source_tokens = False, sum([len(job.source_ids) for job in jobs])
-        results = await self._scheduler.run(self._model, work, self._call, self._reservation)
-        if not self.beam_size:
-            self.beam_size = next((one.beam_size for one in results if isinstance(one, JobResult)), 0)
-        self._call.phase, self._since = "detokenize", time.monotonic()
-        return results
-
-    def text_work_ends(self) -> None:
-        """Note the time since the request began, or since the last results came."""
-        seconds = time.monotonic() - self._since
-        if self._is_first:
-            self._call.tokenize_s = seconds
-        else:
-            self._call.detokenize_s += seconds
-
-
 class Translator:
     """Translates for every protocol of one process."""
 
     def __init__(
         self,
         scheduler: CallScheduler,
-        usage_meter: UsageMeter,
+        usage_meter: "UsageMeter",
         limits: LimitsConfig,
         executor: Executor,
         glossaries: Glossaries | None = None,
@@ -266,6 +232,53 @@ class Translator:
         return model
 
 
+class _Runs:
+    """The runs of a model for the texts of one request; notes in the call where the time goes."""
+
+    def __init__(
+        self,
+        scheduler: CallScheduler,
+        model: ServedModel,
+        request: TranslationRequest,
+        call: Call,
+        reservation: Reservation,
+    ) -> None:
+        self.beam_size = 0  # of the first search
+        self._run = partial(scheduler.run, model)
+        self._request = request
+        self._call = call
+        self._reservation = reservation
+        self._is_first = True
+        self._since = time.monotonic()  # text work
+        call.phase = "tokenize"
+
+    async def __call__(self, jobs: Sequence[Job]) -> list[Settled]:
+        """Return the outcome of each job."""
+        self.text_work_ends()
+        options, is_first = self._request.options, self._is_first
+        work = Work(
+            jobs,
+            allow_smaller_beam=bool(options.allow_smaller_beam),
+            may_use_cache=options.use_cache is not False,
+            is_continuation=not is_first,
+            characters=sum(map(len, self._request.texts)) if is_first else 0,
+        )
+        if is_first:
+            self._is_first, self._call.source_tokens = False, sum([len(job.source_ids) for job in jobs])
+        results = await self._run(work, self._call, self._reservation)
+        self.beam_size = self.beam_size or next((one.beam_size for one in results if isinstance(one, JobResult)), 0)
+        self._call.phase, self._since = "detokenize", time.monotonic()
+        return results
+
+    def text_work_ends(self) -> None:
+        """Note the time since the request began, or since the last results came."""
+        seconds = time.monotonic() - self._since
+        if self._is_first:
+            self._call.tokenize_s = seconds
+        else:
+            self._call.detokenize_s += seconds
+
+
 async def _translate_texts(request: TranslationRequest, settings: Settings, call: Call) -> list[Translation]:
     """Return the translation of each text, in order; the call counts those that are done."""
 
@@ -282,3 +295,108 @@ async def _translate_texts(request: TranslationRequest, settings: Settings, call
         return await settings.searches.together(works)
     finally:
         await settings.searches.close()
+
+
+PERIOD_S = 30.0  # a line for each call would be most of the log
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one caller has used."""
+
+    calls: int = 0
+    texts: int = 0  # answered; blank ones included
+    characters: int = 0
+    source_tokens: int = 0  # end-of-sentence included
+    target_tokens: int = 0
+    row_steps: int = 0
+
+    def add(self, other: "Usage") -> None:
+        self.calls += other.calls
+        self.texts += other.texts
+        self.characters += other.characters
+        self.source_tokens += other.source_tokens
+        self.target_tokens += other.target_tokens
+        self.row_steps += other.row_steps
+
+
+class UsageMeter:
+    """The usage that one process has seen, which may write that of others too; is told the time."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._last_written = 0.0
+        self._sums: dict[Identity, Usage] = {}
+
+    def translated(self, request: TranslationRequest, result: TranslationResult, call: Call) -> None:
+        """Count a request, or one text of a stream, that was answered; texts with an error are not usage."""
+        model = self._metrics.model(result.model)
+        model.translated(result.translations, call)
+        used = Usage(calls=1)
+        for text, translation in zip(request.texts, result.translations, strict=True):
+            if segments := translation.segments:
+                warnings = [warning.kind for segment in segments for warning in segment.warnings]
+                model.segments(len(segments), warnings, retries=translation.retries)
+            if translation.error is None:
+                used.texts += 1
+                used.characters += len(text)
+                used.source_tokens += translation.source_tokens
+                used.target_tokens += sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
+                used.row_steps += translation.row_steps
+        self._use(used, call)
+
+    def _use(self, used: Usage, call: Call) -> None:
+        self._metrics.client_used(
+            call.caller.name if call.caller.source == "key" else OTHER,
+            texts=used.texts,
+            characters=used.characters,
+            source_tokens=used.source_tokens,
+            target_tokens=used.target_tokens,
+            row_steps=used.row_steps,
+        )
+        self._add(call.caller.identity, used)
+
+    def scored(self, request: ScoreRequest, result: ScoreResult, call: Call) -> None:
+        """Count a request for scores that was answered; pairs with an error are not usage."""
+        used = Usage(calls=1)
+        for pair, score in zip(request.pairs, result.scores, strict=True):
+            if score.error is None:
+                used.texts += 1
+                used.characters += len(pair.source) + len(pair.target)
+                used.source_tokens += score.source_tokens
+                used.target_tokens += len(score.tokens)
+        self._use(used, call)
+
+    def text_failed(self, error: DragomanError) -> None:
+        """Count a text of a stream that has no answer, by the reason why it was refused."""
+        if isinstance(error, TooLong):
+            self._metrics.rejected("too_long")
+        elif isinstance(error, Overloaded | Unavailable | DeadlineExceeded) and error.reason:
+            self._metrics.rejected(error.reason)
+
+    def write_if_due(self, now: float) -> None:
+        """Log the usage of the last period if it is over; `now` is time.monotonic()."""
+        if now - self._last_written >= PERIOD_S:
+            self._last_written = now
+            self.write()
+
+    def write(self) -> None:
+        """Log the usage since the last time: one line for each caller that used anything."""
+        for (source, name), usage in self.take().items():
+            get_logger().info("usage", client=name, client_source=source, **asdict(usage))
+
+    def take(self) -> dict[Identity, Usage]:
+        """Return the usage since the last time, for the process that writes it, and begin anew; plain data."""
+        sums, self._sums = self._sums, {}
+        return sums
+
+    def absorb(self, sums: Mapping[Identity, Usage]) -> None:
+        """Add what another process has taken to the next lines; its metrics come with its snapshot."""
+        for identity, usage in sums.items():
+            self._add(identity, usage)
+
+    def _add(self, identity: Identity, usage: Usage) -> None:
+        if identity in self._sums:
+            self._sums[identity].add(usage)
+        else:
+            self._sums[identity] = usage

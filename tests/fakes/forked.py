@@ -141,7 +141,7 @@ if __name__ == "__main__":
     import service.server.main
     import service.server.parts  # noqa: F401
     from service.documents.formats import load_readers
-    from service.text.detector import load_ahead
+    from service.text.languages import load_ahead
 
     load_readers()
     load_ahead()

@@ -26,8 +26,7 @@ from service.models.info import TextCodec, describe, search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
-from service.translate.translator import Translator
-from service.translate.usage import UsageMeter
+from service.translate.translator import Translator, UsageMeter
 
 LANGUAGES = ("en-de", "de-en")
 LOG_PROB = -0.25  # of every token

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from service.text.lines import on_one_line, without_end
+from model.files import on_one_line, without_end
 
 _JSON_BLANKS = " \t\r\n"
 _KINDS = {bool: "a boolean", list: "a list", dict: "an object"}

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from service.text.lines import on_one_line, without_end
+from model.files import on_one_line, without_end
 from service.tools.bulk.formats import BulkPart, FileLine, concatenate, parts_of, target_exists, utf8_lines
 
 # Of a field; Python's own limit is 131,072, less than a long page of HTML has.  A quote that nobody closes ends here.

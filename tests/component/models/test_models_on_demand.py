@@ -29,8 +29,7 @@ from service.models.call_scheduler import CallScheduler
 from service.models.loaded import LoadedModel, ModelState
 from service.records import TranslationRequest
 from service.server.model_hosting import ModelParts
-from service.translate.translator import Translator
-from service.translate.usage import UsageMeter
+from service.translate.translator import Translator, UsageMeter
 from tests.fakes.books import sample_of
 from tests.fakes.calls import eventually
 

@@ -40,7 +40,7 @@ from service.records import (
     Translation,
     TranslationRequest,
 )
-from service.text.scripts import closeness
+from service.text.languages import closeness
 from service.translate.routing import Router, left_as_it_is
 from service.translate.scoring import score
 from service.translate.stream import sentences_of, translate_sentences

@@ -4,12 +4,12 @@ import io
 import json
 from dataclasses import replace
 
+from model.files import text_of_line
 from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput
 from service.models.info import untranslated
 from service.records import Span, TextWarning, TranslatedSegment, TranslatedText, Translation, WarningKind
-from service.text.lines import text_of_line
 
 
 def translated(*texts: str) -> Translation:

@@ -28,8 +28,7 @@ from service.models.info import TextCodec
 from service.records import Segmentation, TranslateOptions, TranslationRequest, TranslationResult
 from service.scheduler.pool import PoolConfig
 from service.telemetry.metrics import Metrics
-from service.translate.translator import Translator
-from service.translate.usage import UsageMeter
+from service.translate.translator import Translator, UsageMeter
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.engine_pools import make_pool
 from tests.fakes.fake_runner import FakeRunner

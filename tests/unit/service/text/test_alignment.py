@@ -1,12 +1,14 @@
 """Words of a text and of its translation are linked by the attention between the tokens that they are made of."""
 
+import html
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Link, Span
-from service.text.alignment import WordAttention, links, matrix, word_attention, words
+from service.text.alignment import WordAttention, edited, links, matrix, mover_to_written, word_attention, words
 
 
 def texts_of(text: str) -> list[str]:
@@ -83,12 +85,6 @@ def test_a_token_of_two_words_counts_for_each_by_its_characters_and_a_lone_blank
     assert found.weights[1] == pytest.approx([0.1, 0.1, 0.8])  # the blank and the word
 
 
-def test_empty_tokens_count_for_the_character_that_they_were_made_of():
-    found = word_attention([[0.5, 0.5]], "½", [Span(0, 0), Span(0, 1)], "a", [Span(0, 1)])
-
-    assert found.weights == [[1.0]]
-
-
 def word_matrix(weights: list[list[float]]) -> WordAttention:
     def spans(count: int) -> list[Span]:
         return [Span(10 * index, 10 * index + 5) for index in range(count)]
@@ -114,17 +110,6 @@ def test_a_source_word_without_a_link_gets_the_word_that_attends_to_it_most():
     assert pairs(links(found, threshold=0.3)) == [(0, 0), (1, 0)]
 
 
-def test_links_are_in_the_order_of_the_target():
-    assert pairs(links(word_matrix([[0.0, 1.0], [1.0, 0.0]]))) == [(0, 1), (1, 0)]
-
-
-def test_nothing_has_no_links():
-    empty = word_attention([[1.0]], "", [Span(0, 0)], "", [Span(0, 0)])
-
-    assert links(empty) == []
-    assert links(WordAttention([Span(0, 1)], [], [])) == []
-
-
 @given(st.text(max_size=12), st.text(max_size=12), st.data())
 def test_any_tokens_and_weights_give_links_between_words(source, target, data):
     def tokens(text: str) -> list[Span]:
@@ -140,3 +125,35 @@ def test_any_tokens_and_weights_give_links_between_words(source, target, data):
     for link in links(found):
         assert link.source in found.source
         assert link.target in found.target
+
+
+def place(text: str, part: str) -> Span:
+    begin = text.index(part)
+    return Span(begin, begin + len(part))
+
+
+@pytest.mark.parametrize("word", ["Hello", "XA", "you", "XB", "!"])
+def test_words_keep_their_places_beside_what_was_replaced(word: str):
+    text, standing = "Hello XA, are you XB!", {"XA": "{name}", "XB": "%d"}
+
+    done = edited(text, [(place(text, one), other) for one, other in standing.items()])
+
+    assert done.text == "Hello {name}, are you %d!"
+    assert done.moved(place(text, word)) == place(done.text, standing.get(word, word))
+    assert done.origin(place(done.text, standing.get(word, word))) == place(text, word)
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "inserted", "part", "found"),
+    [
+        ("a dog", "a dog", [], "dog", "dog"),
+        ("a dog", "a <b>dog</b>", ["<b>", "</b>"], "dog", "dog"),
+        ("a & dog", "<i>a</i> &amp; <b>dog</b>", ["<i>", "</i>", "<b>", "</b>"], "&", "&amp;"),
+        ("one two three", "one two\n  three", ["\n  "], "three", "three"),
+        ("a dog", "a do<wbr>g", ["<wbr>"], "dog", "do<wbr>g"),
+    ],
+)
+def test_words_are_found_between_tags(text: str, written: str, inserted: list[str], part: str, found: str):
+    move = mover_to_written(text, written, inserted, lambda one: html.escape(one, quote=False))
+
+    assert move(place(text, part)) == place(written, found)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.clauses import cut
+from service.text.sentences import cut
 
 
 def count_words(text: str) -> int:
@@ -64,18 +64,6 @@ def test_no_span_is_cut():
     assert cut("x" * 20, len, 5, spans=[Span(0, 20)]) == ["x" * 20]
 
 
-def test_one_character_is_never_cut():
-    assert cut("ab", lambda text: 3 * len(text), 2) == ["a", "b"]
-
-
-@pytest.mark.parametrize("limit", [4, 6, 9, 15, 28])
-def test_pieces_are_of_similar_length(limit):
-    sizes = [count_words(piece) for piece in cut(LONG, count_words, limit, language="en")]
-
-    assert max(sizes) <= limit
-    assert len(sizes) <= 2 * -(-count_words(LONG) // limit)
-
-
 @given(st.text(alphabet="ab ,;:\n-\u0301\u200d甲\uff0c"), st.integers(1, 12), st.lists(st.integers(0, 60), max_size=4))
 def test_the_pieces_joined_are_the_text(text, limit, ends):
     edges = sorted({min(end, len(text)) for end in ends})
@@ -86,11 +74,6 @@ def test_the_pieces_joined_are_the_text(text, limit, ends):
     assert "".join(pieces) == text
     assert all(pieces) or not text
     assert not [span for span in spans for position in cuts if span.begin < position < span.end]
-
-
-@given(st.text(alphabet="ab ,;:甲\uff0c"), st.integers(1, 12))
-def test_no_piece_is_longer_than_the_limit(text, limit):
-    assert max(map(len, cut(text, len, limit))) <= limit
 
 
 @pytest.mark.parametrize("text", ["word " * 4_000, "x" * 20_000, LONG * 120, "x" * 10_000 + "a b " * 2_500])

@@ -1,6 +1,244 @@
-"""Which languages on offer serve for a language that is asked for."""
+"""Scripts of languages, tags that serve for each other, and in which language short and odd texts are."""
 
-from service.text.scripts import Closeness, closeness
+import pytest
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from service.records import DetectedLanguage
+from service.text.languages import NO_LANGUAGE, Closeness, Detector, closeness, foreign_runs, scripts_of
+
+ENGLISH = (
+    "Good morning|Thank you|Where is the station?|The cat sleeps.|I love you|See you tomorrow|Please close the door|"
+    "How much is it?|What time is it?|Yes, of course|No entry|Happy birthday|It is raining|Call me later|"
+    "Nice weather today|Open the file|Save changes|Delete account|Sign in|THE CATS ARE SLEEPING"
+)
+GERMAN = (
+    "Guten Morgen|Danke schön|Wo ist der Bahnhof?|Die Katze schläft.|Ich liebe dich|Bis morgen|"
+    "Bitte die Tür schließen|Wie viel kostet das?|Wie spät ist es?|Ja, natürlich|Kein Eintritt|"
+    "Alles Gute zum Geburtstag|Es regnet|Ruf mich später an|Schönes Wetter heute|Datei öffnen|Änderungen speichern|"
+    "Konto löschen|Anmelden|DIE KATZEN SCHLAFEN"
+)
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return Detector()
+
+
+@pytest.fixture(scope="module")
+def normalising() -> LanguageIdentifier:
+    """py3langid itself, for three languages."""
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages(["de", "en", "es"])
+    return identifier
+
+
+@pytest.mark.parametrize(("texts", "language"), [(ENGLISH, "en"), (GERMAN, "de")])
+def test_short_text_is_told_apart(detector, texts, language):
+    found = {text: detector.detect(text, ["en", "de"]) for text in texts.split("|")}
+
+    assert [text for text, one in found.items() if one.language != language or not 0.5 < one.confidence <= 1.0] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            " \n",
+            "42",
+            "3.14 %",
+            "1,299.99",
+            "---",
+            "😀❤️",
+            "https://www.example.com/the/path",
+            "www.example.com/das",
+        ),
+        *("anna.mueller@example.org", "{name}", "${count}", "%s %(folder)s", '<br class="the end"/>', "&nbsp;"),
+        "OK",  # too little to tell
+        *("Привет, мир", "你好"),  # no language on offer is written so
+    ],
+)
+def test_what_is_no_language_has_none(detector, text):
+    assert detector.detect(text, ["en", "de"]) == NO_LANGUAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Привет", "ru"),
+        ("Καλημέρα", "el"),
+        ("東京です", "ja"),
+        ("서울", "ko"),
+        ("你好", "zh-Hans"),
+        ("שלום", "he"),
+        ("مرحبا", "ar"),
+        ("नमस्ते", "hi"),
+        ("OK", "en-GB"),
+    ],
+)
+def test_script_decides_alone(text, language):
+    detector = Detector()
+    languages = ["en-GB", "ru", "el", "ja", "ko", "zh-Hans", "he", "ar", "hi"]
+    if language != "zh-Hans":  # whose letters Japanese and Korean have as well
+        detector.load = None  # type: ignore[assignment, method-assign]
+
+    found = detector.detect(text, languages)
+
+    assert found.language == language
+    assert found.confidence == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("text", ["Hotel", "Die Katze schläft.", "The cat sleeps. " * 40, "Información"])
+def test_confidence_is_the_probability_as_py3langid_normalises_it(detector, normalising, text):
+    language, confidence = normalising.classify(text.strip())
+
+    found = detector.detect(text, ["en", "de", "es"])
+
+    assert found == (language, pytest.approx(confidence, rel=1e-3))
+
+
+def test_answer_is_the_tag_that_was_asked_for(detector):
+    assert detector.detect("Guten Morgen", ["en_US", "de-AT"]).language == "de-AT"
+    assert detector.detect("God morgen, alle sammen", ["nb", "en"]).language == "nb"
+
+
+def test_short_text_in_a_script_of_one_language_needs_no_model():
+    detector = Detector()
+    detector.load = None  # type: ignore[assignment, method-assign]
+
+    assert detector.detect("anything", ["en"]) == DetectedLanguage("en", 1.0)
+    assert detector.detect("17", ["en"]) == NO_LANGUAGE
+
+
+OTHERS = (
+    "fr:Le temps est beau aujourd'hui, nous allons à la plage.|fr:Merci beaucoup pour votre aide|"
+    "it:La tua password non è corretta|es:¿Dónde está la parada del autobús?|nl:Het weer is mooi en we gaan fietsen.|"
+    "pl:Kot śpi na kanapie, a pies w kuchni.|tr:Kedi bahçede uyuyor, köpek mutfakta.|la:Lorem ipsum dolor sit amet|"
+    "sv:Vädret är fint och vi åker till sjön.|fi:Kissa nukkuu sohvalla ja koira keittiössä."
+)
+FOREIGN_SCRIPTS = (
+    "ru:Погода сегодня хорошая.|el:Καλημέρα σε όλους|ja:今日は天気がいいです。|ko:오늘은 날씨가 좋아요.|he:שלום עולם"
+)
+
+
+@pytest.mark.parametrize("told", [*OTHERS.split("|"), *FOREIGN_SCRIPTS.split("|")])
+def test_text_is_plainly_in_another_language(detector, told):
+    language, text = told.split(":", 1)
+
+    reading = detector.read(text, ["en", "de"])
+
+    assert reading.other is not None
+    assert 0.2 < reading.other.confidence <= 1.0
+    assert language in {reading.other.language, "sv"}  # which py3langid takes for Danish at times
+    assert detector.detect(text, ["en", "de"]) == NO_LANGUAGE
+
+
+def test_text_that_may_be_in_one_of_the_languages_is_not_plainly_in_another(detector):
+    texts = [
+        *ENGLISH.split("|"),
+        *GERMAN.split("|"),
+        *("Ciao!", "Bonjour", "Gracias", "Ω", "Kalinka", "Giovanni Rossi", "Tokyo", "Señor", "S'il vous plaît", "OK"),
+        "Haut ass d'Wieder schéin a mir ginn un de Séi.",  # Luxembourgish, whose readers know German
+        "Hüt isch s Wätter schön und mir gönd a See.",
+        "How far, my broda? Wetin dey happen for market today?",
+    ]
+
+    assert [text for text in texts if detector.read(text, ["en", "de"]).other is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "languages"),
+    [
+        ("Været er fint i dag og vi skal til sjøen.", ["en", "da"]),
+        ("O gato dorme no sofá e o cão na cozinha.", ["en", "gl"]),
+        ("Danas je lijepo vrijeme i idemo na jezero.", ["en", "sr-Latn"]),
+        ("Le temps est beau aujourd'hui, nous allons à la plage.", ["en", "a"]),  # which nobody knows: it may be that
+    ],
+)
+def test_neighbours_and_unknown_languages_are_not_plainly_another(detector, text, languages):
+    assert detector.read(text, languages).other is None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<script>if (the) { return of && the; }</script><style>.the { of: to }</style><p>Die Katze schläft.</p>",
+        "<!-- this is what the editor said about it --> Die Katze <code>git commit with the message</code> schläft",
+        "Die Katze schläft im Garten. <script>while (this) { return the.weather + is.nice; }",
+    ],
+)
+def test_scripts_code_and_comments_are_no_language(detector, page):
+    assert detector.detect(page, ["en", "de"]).language == "de"
+
+
+def test_parts_of_a_text_are_read_from_beginning_to_end(detector):
+    text = " ".join(["The cat sleeps in the garden."] * 20 + ["Die Katze schläft im Garten."] * 20)
+
+    languages = [reading.found.language for reading in detector.read_parts(text, ["en", "de"])]
+
+    assert (languages[0], languages[-1]) == ("en", "de")
+    assert detector.read_parts("The cat sleeps in the garden.", ["en", "de"]) == []
+    assert len(detector.read_parts(text * 100, ["en", "de"])) <= 32
+
+
+def test_model_is_loaded_without_a_temporary_file(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    detector = Detector()
+    detector.load()
+
+    assert detector.detect("Die Katze schläft.", ["en", "de"]).language == "de"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ud800 lone",
+        *(odd * 9_000 for odd in ("a@", "<", "&", "%(", "<script>", "<!--", "<pre ", "</pre>")),
+        "\x00",
+        "ﷺ" * 50,
+    ],
+)
+def test_odd_text_is_no_error(detector, text):
+    detector.detect(text, ["en", "de", "ar"])
+    detector.read_parts(text, ["en", "de", "ar"])
+
+
+@pytest.mark.parametrize(
+    ("language", "scripts"),
+    [
+        ("de", ("Latn",)),
+        ("de-AT", ("Latn",)),
+        ("RU", ("Cyrl",)),
+        ("sr", ("Cyrl", "Latn")),  # both are usual
+        ("sr-Latn-RS", ("Latn",)),
+        ("zho_Hans", ("Hani",)),
+        ("zh-Hant-TW", ("Hani",)),
+        ("ja", ("Hani", "Kana")),
+        ("ko", ("Hang", "Hani")),
+        ("xx", ()),
+        ("", ()),
+        ("xx-Abcd", ()),
+    ],
+)
+def test_a_language_has_its_scripts_by_its_tag(language, scripts):
+    assert scripts_of(language) == scripts
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "runs"),
+    [
+        ("Ein Wort: привет, 12 мир", "de", ["привет", "мир"]),
+        ("Ångström, ﬁn, Łódź, Việt", "de", []),
+        ("私は Linux を使う", "ja", ["Linux"]),
+        ("नमस्ते दुनिया", "hi", []),
+        ("สวัสดีชาวโลก", "th", []),
+        ("anything", "xx", []),
+        ("5 + 5 = 10!", "ru", []),
+    ],
+)
+def test_letters_of_other_scripts_are_found_together(text, language, runs):
+    assert foreign_runs(text, language) == runs
+
 
 CASES = [
     ("en", "en", Closeness.EXACT),

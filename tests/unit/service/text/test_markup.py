@@ -98,10 +98,6 @@ def test_what_is_not_to_be_translated_is_shown_in_its_sentence_if_it_is_like_a_n
     assert [html[slice(*segment.origin(segment.tags[0].shown))]] == ["<kbd>A&amp;B</kbd>"]
 
 
-def test_nothing_but_what_is_not_to_be_translated_is_no_segment():
-    assert shown("<p><code>a</code> <b><kbd>b</kbd></b></p>") == ["<p><code>a</code> <b><kbd>b</kbd></b></p>"]
-
-
 @pytest.mark.parametrize(
     ("html", "text"),
     [
@@ -118,23 +114,12 @@ def test_references_and_stray_characters_are_language(html, text):
     assert only_segment(parse(html, TextFormat.HTML)).text == text
 
 
-def test_what_follows_a_reference_without_semicolon_has_a_place_of_its_own():
-    segment = only_segment(parse("A&ampB c", TextFormat.HTML))
-
-    assert (segment.text, segment.offsets) == ("A&B c", (0, 1, 5, 6, 7))
-
-
 @pytest.mark.parametrize("html", ["a &unknown; b", "a &#0; b", "a <![CDATA[ x > y ]]> b", "a <?php x ?> b", "a <!x> b"])
 def test_what_is_neither_language_nor_tag_stands_in_the_segment_as_a_tag(html):
     segment = only_segment(parse(html, TextFormat.HTML))
 
     assert segment.text == "a  b"
     assert [tag.source for tag in segment.tags] == [html[2:-2]]
-
-
-def test_comment_ends_at_once_in_html_and_not_in_xml():
-    assert shown("a <!-->b--> c") == [("a |<!-->|b--> c",)]
-    assert shown("a <!-->b--> c", TextFormat.XML) == [("a |<!-->b-->| c",)]
 
 
 @pytest.mark.parametrize("html", ["a <!-- b <b>c</b>", "a <!x <b c", 'a <b x="> c " d', "a <script>b</p>"])
@@ -189,12 +174,6 @@ def test_places_of_words_are_those_in_the_request():
     assert html[slice(*segment.span)] == segment.source
 
 
-def test_escaped_language_reads_as_it_was():
-    segment = only_segment(parse("5 &lt; 6 &amp; 7", TextFormat.HTML))
-
-    assert segment.escape(segment.text) == "5 &lt; 6 &amp; 7"
-
-
 def test_plain_text_is_one_segment_between_its_white_space():
     parts = parse(" \n<b>One.\n\nTwo &amp; 3 ", TextFormat.PLAIN)
 
@@ -233,12 +212,6 @@ def test_codes_of_xliff_are_pairs_where_their_keys_are_the_same():
         ('<bpt id="2" rid="7">x</bpt>', '<ept id="3" rid="7">y</ept>'),
         ('<sc id="4"/>', '<ec startRef="4"/>'),
     ]
-
-
-def test_codes_of_xliff_that_cross_a_pair_stand_alone():
-    segment = only_segment(parse('a <bx id="1"/>b <g id="2">c<ex id="1"/> d</g> e', TextFormat.XLIFF))
-
-    assert pairs_of(segment.tags) == [('<g id="2">', "</g>"), ("</g>", '<g id="2">')]
 
 
 def test_protected_text_of_xliff_is_a_tag():

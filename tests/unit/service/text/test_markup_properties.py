@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.records import Link, TextFormat
 from service.text.alignment import words_of
 from service.text.document import Segment, split
-from service.text.markup import escape, parse
+from service.text.markup import parse
 from service.text.placement import is_well_formed, place_tags
 from tests.fakes.parts import segments_in, source_of
 
@@ -90,42 +90,6 @@ def test_pieces_are_the_segment(text, text_format, data):
         for piece in pieces:
             if isinstance(piece, Segment):
                 assert_sound(piece, text)
-
-
-@given(TEXTS, FORMATS, st.data())
-def test_tags_come_back_once_and_nested_whatever_the_links(text, text_format, data):
-    for whole in segments_of(text, text_format):
-        for segment in split(whole, data.draw(st.lists(st.integers(0, len(whole.text)), max_size=2).map(sorted))):
-            if isinstance(segment, str):
-                continue
-            target = " ".join(data.draw(st.lists(st.sampled_from(["Ein", "zwei,", "<b>", "&", "."]), max_size=8)))
-            source_words, target_words = words_of(segment.text), words_of(target)
-            pairs = (
-                st.tuples(st.sampled_from(source_words), st.sampled_from(target_words))
-                if target_words
-                else st.nothing()
-            )
-            links = [Link(*pair) for pair in data.draw(st.lists(pairs, max_size=12))] if target_words else []
-
-            result = place_tags(segment, target, links)
-
-            assert is_well_formed(segment.tags, result)
-
-
-@given(TREES, st.data())
-def test_markup_of_a_translation_is_read_as_the_same_markup(text, data):
-    """What is put together of an untouched target has the same tags and the same language when it is parsed again."""
-    for segment in segments_of(text, TextFormat.HTML):
-        if segment.escape is not escape:
-            continue
-        words = words_of(segment.text)
-        result = place_tags(segment, segment.text, [Link(word, word) for word in words])
-
-        again = parse(result, TextFormat.HTML)
-
-        assert source_of(again) == result
-        written = [piece.text for piece in segments_in(again) if piece.escape is escape]
-        assert " ".join(written).split() == segment.text.split()
 
 
 ADVERSARIAL = {

@@ -316,11 +316,6 @@ def test_a_number_is_written_with_the_unit_behind_it(text, languages, expected):
     assert (text[begin:end], form) == expected
 
 
-@pytest.mark.parametrize("text", ["Siehe Abschnitt 4.1.", "Vgl. Kap. 4.1. des Buchs"])
-def test_the_number_of_a_section_is_no_date(text):
-    assert [(one.text, written(one, "de", "en")) for one in numbers(text, "de")] == [("4.1", "4.1")]
-
-
 def test_numbers_of_spans_stay_as_they_are():
     assert rewritten("Teil 12.500 und 7", "part 12.500 and 7", "de", "en", [Span(5, 11)]) == "part 12.500 and 7"
     assert rewritten("`1.500` 1.500", "`1.500` 1.500", "de", "en", [Span(0, 7)]) == "`1.500` 1.500"  # which is which?

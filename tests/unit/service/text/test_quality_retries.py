@@ -36,13 +36,6 @@ def test_a_short_text_is_not_cut():
     assert safer("The children play here.", [(WarningKind.LENGTH_RATIO, "")], PLAIN) is None
 
 
-def test_a_translation_may_become_longer_where_the_caller_allows_it():
-    found = [(WarningKind.TRUNCATED, "")]
-
-    assert safer("Go.", found, PLAIN, max_target_tokens=256) == Retry(PLAIN._replace(max_target_tokens=256))
-    assert safer("Go.", found, PLAIN, max_target_tokens=64) is None
-
-
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [

@@ -98,4 +98,4 @@ def test_links_of_a_translation_move_with_its_quotes():
 
     _, links = spelled(segment, "'s ist hier", [Link(Span(5, 9), Span(7, 11))])
 
-    assert links == (Link(Span(5, 9), Span(8, 12)),)
+    assert links == [Link(Span(5, 9), Span(8, 12))]

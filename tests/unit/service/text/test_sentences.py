@@ -8,7 +8,8 @@ from service.records import Span, TextFormat
 from service.text.document import Segment, TagKind
 from service.text.document import split as split_at
 from service.text.markup import parse
-from service.text.sentences import cuts, rewrap, split
+from service.text.placement import rewrap
+from service.text.sentences import cuts, split
 from tests.fakes.parts import source_of
 
 WRAPPED = "The letter had been lying in the drawer for so many years\n  that nobody knew who had written it."
@@ -123,12 +124,6 @@ def test_tabs_wide_gaps_and_bars_part_columns(text, found):
     assert sentences(text) == found
 
 
-def test_a_line_with_columns_is_no_part_of_wrapped_prose():
-    line = "The letter had been lying in the drawer for so many years"
-
-    assert sentences(f"{line}\nthat\tnobody") == [line, "that", "nobody"]
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -142,15 +137,6 @@ def test_a_line_with_columns_is_no_part_of_wrapped_prose():
 )
 def test_line_breaks_as_programs_write_them_are_line_breaks(text, found):
     assert sentences(text) == found
-
-
-def test_a_line_break_of_a_program_in_wrapped_prose_is_a_tag():
-    text = r"The letter had been lying in the drawer for so many years,\nbut nobody knew who had written it."
-    (segment,) = split(Segment(text, 0, text), "en")
-
-    assert isinstance(segment, Segment)
-    assert [tag.source for tag in segment.tags] == [r"\n"]
-    assert rewrap(segment, "aaaa " * 10) == "aaaa " * 5 + r"aaaa\n" + "aaaa " * 4
 
 
 @pytest.mark.parametrize(
@@ -173,14 +159,6 @@ def test_lines_and_columns_of_marked_up_text_are_cut_as_those_of_plain_text(text
     found = split_at(block, cuts(block, "en"))
     assert [part.text for part in found if isinstance(part, Segment)] == pieces
     assert "".join(part if isinstance(part, str) else part.source for part in found) == text
-
-
-def test_a_long_line_goes_on_behind_br():
-    block = parse(f"{WRAPPED.splitlines()[0]}<br>\n{WRAPPED.splitlines()[1]}", TextFormat.HTML)[0]
-
-    assert isinstance(block, Segment)
-    assert cuts(block, "en") == []
-    assert [tag.source for tag in block.tags] == ["<br>\n  "]
 
 
 def test_no_sentence_ends_inside_a_span():

@@ -75,26 +75,6 @@ def test_escapes_of_strings_come_back_and_folders_stay_whole(text, spans, alphab
     assert [text[slice(*span)] for span in find_spans(text, alphabet)] == spans
 
 
-def test_plain_words_and_a_known_alphabet_have_no_spans(alphabet):
-    assert find_spans("", alphabet) == ()
-    assert find_spans("Nothing special, really.", alphabet) == ()
-
-
-def test_an_alphabet_asks_about_each_character_once():
-    asked = []
-
-    def read_back(character: str) -> str:
-        asked.append(character)
-        return character
-
-    alphabet = Alphabet(read_back)
-
-    alphabet.lacks("abba")
-    alphabet.lacks("cab")
-
-    assert sorted(asked) == ["a", "b", "c"]
-
-
 def test_an_alphabet_with_too_many_characters_forgets_and_still_answers_rightly():
     alphabet = Alphabet(lambda character: character if character.isascii() else None)
 
@@ -119,11 +99,6 @@ def test_an_alphabet_with_too_many_characters_forgets_and_still_answers_rightly(
 )
 def test_a_character_that_the_tokenizer_changes_is_lost_unless_it_means_the_same(character, is_lost, alphabet):
     assert bool(alphabet.lacks(character)) == is_lost
-
-
-def test_a_composed_letter_that_is_known_is_known_in_two_characters(alphabet):
-    assert find_spans("Ba\u0308r", alphabet) == ()
-    assert find_spans("caf\u0065\u0301", alphabet) == (Span(0, 5),)
 
 
 # Beginnings of each kind, and what could make a regular expression try again and again.

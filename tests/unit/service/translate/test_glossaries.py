@@ -80,17 +80,3 @@ def test_changed_files_are_read_again_and_broken_ones_keep_what_there_was(tmp_pa
     clock.now = 10.0
     assert terms(glossaries, "cars", "gear") == [Term("gear", "Getriebe")]
     assert "line 1: has 3 fields" in log.getvalue()
-
-
-def test_a_directory_that_is_lost_keeps_what_there_was(tmp_path, log):
-    clock = Clock()
-    directory = tmp_path / "glossaries"
-    directory.mkdir()
-    (directory / "cars.tsv").write_text("gear\tGang\n")
-    glossaries = Glossaries(directory, period_s=PERIOD_S, clock=clock)
-
-    directory.rename(tmp_path / "elsewhere")
-    clock.now = 5.0
-
-    assert terms(glossaries, "cars", "gear") == [Term("gear", "Gang")]
-    assert "glossaries_not_reloaded" in log.getvalue()

@@ -6,7 +6,7 @@ import pytest
 
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, Term, TranslateOptions, TranslationRequest
-from service.translate.routes import all_languages, find_route, hops_of, routes_of, source_languages
+from service.translate.routing import all_languages, find_route, hops_of, routes_of, source_languages
 from tests.fakes.model_info import model_info
 
 

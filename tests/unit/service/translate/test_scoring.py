@@ -18,8 +18,7 @@ from service.records import AttentionHeads, Link, Priority, ScorePair, ScoreRequ
 from service.telemetry.metrics import Metrics
 from service.translate import scoring
 from service.translate.scoring import require_scorer, score
-from service.translate.translator import Translator
-from service.translate.usage import UsageMeter
+from service.translate.translator import Translator, UsageMeter
 from tests.fakes.manual_pool import ManualModel, registry_of
 from tests.fakes.model_info import OPTIONS, model_info
 
@@ -129,13 +128,6 @@ async def test_a_pair_for_which_the_model_gave_no_numbers_has_its_own_error(setu
     assert (str(scored.error), scored.tokens) == ("no numbers", ())
 
 
-async def test_nothing_to_score_needs_no_engine(setup):
-    (scored,) = (await setup.start((" ", "x"))).scores
-
-    assert isinstance(scored.error, InvalidInput)
-    assert setup.pool.jobs == []
-
-
 async def test_what_was_used_is_counted_for_the_caller(setup):
     task = setup.start(("ab", "xyz"), ("", "x"))
     await setup.pool.submitted(1)
@@ -196,12 +188,3 @@ async def test_heads_are_shown_of_models_that_have_them_and_of_short_sentences(s
     (scored,) = (await score(setup.translator, request, setup.call)).scores
 
     assert "has 4 tokens, attention is shown of at most 3" in str(scored.error)
-
-
-async def test_much_text_is_read_in_a_thread(setup, monkeypatch):
-    monkeypatch.setattr(scoring, "INLINE_CHARACTERS", 1)
-    task = setup.start(("ab", "xyz"))
-    await asyncio.wait_for(setup.pool.submitted(1), 60)
-    setup.answer(0, [-0.5] * 4)
-
-    assert (await task).scores[0].log_probability == -2.0

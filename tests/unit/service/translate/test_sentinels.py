@@ -10,9 +10,8 @@ from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, Search
 from service.models.catalogue import Settled
 from service.models.info import TextCodec
 from service.records import Translation
-from service.translate.raw import Settings
-from service.translate.search import Searches
-from service.translate.texts import translate_text
+from service.translate.search import Searches, Settings
+from service.translate.segment import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
 ONE, TWO = "\x90", "\x91"
@@ -72,12 +71,6 @@ def test_a_sentinel_that_is_lost_doubled_or_made_up_leads_to_the_next_strategy(w
 
     assert seen == [f"Dear {ONE}, good day.", "Dear XA, good day."]
     assert translation.text == "Lieber {name}."
-
-
-def test_more_spans_than_sentinels_are_stand_ins():
-    _, seen = translated("See {a} and {b} and {c} there.", lambda text: text)
-
-    assert seen == ["See XA and XB and XP there."]
 
 
 def test_a_sentinel_in_the_text_of_a_caller_is_a_blank():

@@ -160,17 +160,6 @@ async def test_answers_of_different_models_come_in_different_messages():
     assert [await desk.ids(), await desk.ids()] == [[1, 2], [3]]
 
 
-async def test_messages_are_bounded(monkeypatch):
-    monkeypatch.setattr(stream, "MAX_MESSAGE_CHARACTERS", 10)
-    desk = Desk()
-    await desk.take(1, 2, 3)
-    for number, length in ((1, 6), (2, 6), (3, 11)):
-        desk.finish(number, text="x" * length)
-    await settle()
-
-    assert [await desk.ids() for _ in range(3)] == [[1], [2], [3]]
-
-
 class Client:
     """Sends and reads at random, one of each at a time, as a call does."""
 

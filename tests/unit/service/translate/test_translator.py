@@ -18,8 +18,7 @@ from service.models.call_scheduler import CallScheduler
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
 from service.translate import translator as translator_module
-from service.translate.translator import WAIT_HOLDS_S, Translator
-from service.translate.usage import UsageMeter
+from service.translate.translator import WAIT_HOLDS_S, Translator, UsageMeter
 from tests.fakes.books import sample_of
 from tests.fakes.manual_pool import CharacterTokenizer, ManualModel, codec, registry_of
 from tests.fakes.model_info import model_info
@@ -204,16 +203,6 @@ class TestWholeCall:
         errors = [future.exception() for future in setup.pool.futures]
         assert all(isinstance(error, DeadlineExceeded) for error in errors)
 
-    async def test_cancelled_call_cancels_its_jobs(self, setup):
-        task = setup.start("a", "b")
-        await setup.pool.submitted(2)
-        setup.pool.answer(0, "eins")
-        task.cancel()
-
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert [future.cancelled() for future in setup.pool.futures] == [False, True]
-
 
 class TestAdmission:
     async def test_tokens_are_admitted_before_anything_is_queued(self, setup):
@@ -271,11 +260,6 @@ class TestRefusalBeforeTheMessage:
 
         assert isinstance(early, Overloaded)
         assert (early.reason, late) == ("deadline_unattainable", None)
-
-    async def test_text_of_usual_length_that_would_be_in_time_is_let_through(self, setup):
-        await self.refused(setup, 1.0)
-
-        assert setup.translator.refusal(SHOP, time.monotonic() + 3.0) is None
 
     async def test_others_are_not_concerned_and_the_moment_passes(self, setup, monkeypatch):
         await self.refused(setup, 5.0)

@@ -24,15 +24,6 @@ async def test_every_process_of_a_server_finds_what_one_has_kept(tmp_path):
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_terms_are_read_once_and_the_same_record_is_given_again(tmp_path):
-    glossaries = UploadedGlossaries(tmp_path)
-    made = await glossaries.create(SHOP, "mine", "en", "de", TERMS)
-
-    first, again = [await glossaries.find(made.id, SHOP) for _ in range(2)]
-
-    assert first is again
-
-
 async def test_name_that_is_no_id_is_one_of_the_servers_glossaries(tmp_path):
     for name in ("animals", "../../etc/passwd"):
         assert await UploadedGlossaries(tmp_path).named([name], SHOP, "de") == (name, ())

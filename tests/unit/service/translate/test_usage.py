@@ -11,7 +11,7 @@ from service.engine.wire import FinishReason
 from service.errors import DragomanError, InternalError, Overloaded, TooLong, Unavailable
 from service.records import TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
-from service.translate.usage import PERIOD_S, UsageMeter
+from service.translate.translator import UsageMeter
 from tests.fakes.books import sample_of
 
 SHOP = Caller(name="shop", source="key")
@@ -89,18 +89,6 @@ def test_usage_of_a_caller_is_one_line_in_the_log_and_not_repeated():
     ]
 
 
-def test_lines_are_written_when_a_period_is_over():
-    usage_meter = UsageMeter(Metrics())
-    usage_meter.write_if_due(100.0)
-
-    with capture_logs() as lines:
-        for now in (100.25, 100.0 + PERIOD_S - 0.25, 100.0 + PERIOD_S, 100.25 + PERIOD_S):
-            add(usage_meter, SHOP)
-            usage_meter.write_if_due(now)
-
-    assert [line["calls"] for line in lines] == [3]
-
-
 def test_usage_of_several_processes_is_one_line_for_each_caller():
     accounts = [UsageMeter(Metrics()) for _ in range(3)]
     core, *edges = accounts
@@ -120,15 +108,6 @@ def test_usage_of_several_processes_is_one_line_for_each_caller():
         ("shop", 3, 3 * ONCE["target_tokens"]),
         ("10.0.0.7", 1, ONCE["target_tokens"]),
     ]
-
-
-def test_usage_of_another_process_does_not_count_in_the_metrics_again():
-    metrics, edge = Metrics(), UsageMeter(Metrics())
-    add(edge, SHOP)
-
-    UsageMeter(metrics).absorb(edge.take())
-
-    assert used(metrics, "shop")["texts"] is None
 
 
 @pytest.mark.parametrize(
