@@ -73,7 +73,7 @@ def moved(links: Sequence[Link], source: Move | None = None, target: Move | None
 
 
 def mover_to_written(text: str, written: str, inserted: Sequence[str], escape: Callable[[str], str]) -> Move:
-    """Return the function from spans of a text to spans of what was written of it.
+    """Return where each span of a text stands once the text is written with tags and escapes.
 
     Args:
         text: language.
@@ -248,7 +248,7 @@ class WordLinks:
         self._num_links = self._counts((0, len(self.source_words)))
 
     def source_range(self, begin: int, end: int) -> Range:
-        """Return the words of the source that lie, be it in part, between two code points."""
+        """Return the words of the source that lie between two code points, at least in part."""
         return _covered(self.source_words, Span(begin, end))
 
     def targets_of(self, word: int) -> Sequence[int]:

@@ -67,7 +67,7 @@ class Segment(NamedTuple):
         return Span(self.begin, self.begin + len(self.source))
 
     def copies(self, text: str) -> list[Span]:
-        """Return where a text, be it a translation, has what the segment's spans have."""
+        """Return where a text, such as a translation, repeats the segment's spans."""
         kept = {self.text[slice(*span)] for span in self.spans}
         if not kept:
             return []
@@ -140,7 +140,7 @@ def split(segment: Segment, positions: Sequence[int]) -> list[Part]:
 
 
 def borders(segment: Segment) -> list[int]:
-    """Return where an element ends and another one begins whose words are apart: <b>red house</b><i>690 px</i>."""
+    """Return where one element ends, the next begins, and no word goes on: <b>red house</b><i>690 px</i>."""
     places = list[int]()
     for tag, following in pairwise(segment.tags):
         is_border = tag.kind is TagKind.CLOSE and following.kind is TagKind.OPEN and tag.end == following.begin
@@ -203,13 +203,13 @@ def _enclosed_tags(segment: Segment, begin: int, end: int) -> tuple[int, int]:
 
 
 def _place(segment: Segment, position: int, tag: int) -> int:
-    """Return the place of what comes first, the code point or the tag."""
+    """Return the place of the code point or of the tag, whichever comes first."""
     place = segment.origin(Span(position, position + 1)).begin
     return min(place, segment.tags[tag].begin) if tag < len(segment.tags) else place
 
 
 def _place_after(segment: Segment, position: int, tag: int) -> int:
-    """Return the place behind what comes last, the code point before `position` or the one before `tag`."""
+    """Return the place behind the code point before `position` or the tag before `tag`, whichever comes last."""
     place = segment.origin(Span(position - 1, position)).end
     return max(place, segment.tags[tag - 1].end) if tag > 0 else place
 

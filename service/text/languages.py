@@ -118,7 +118,7 @@ def letters(text: str) -> list[str]:
 
 
 class Closeness(IntEnum):
-    """How well an offered language serves for the one that is asked for; lower is better."""
+    """How close an offered language is to the one that is asked for; lower is closer."""
 
     EXACT = 0  # the same tag
     GENERAL = 1  # the same or less specific: "en" for "en-US", as RFC 4647 looks up
@@ -128,7 +128,7 @@ class Closeness(IntEnum):
 
 
 def closeness(asked: str, offered: str) -> Closeness | None:
-    """Return how well a language on offer serves for the one that is asked for; None: it does not.
+    """Return how close an offered language is to the one that is asked for; None: it does not serve.
 
     Case does not count.  The script is never another one than the tag names or its region writes: "zh-TW" does not find
     "zh-Hans".  What is no BCP 47 tag finds only itself.
@@ -185,7 +185,7 @@ _loading = threading.Lock()
 
 
 class Reading(NamedTuple):
-    """What a text says of the language that it is in."""
+    """What the detector finds out about the language of a text."""
 
     confidences: Mapping[str, float] = {}  # of the languages asked about that it can be in, the highest first
     other: DetectedLanguage | None = None  # what it is in, where that is plainly none of them; may be no language known
@@ -193,7 +193,7 @@ class Reading(NamedTuple):
 
     @property
     def found(self) -> DetectedLanguage:
-        """The language asked about that it most probably is in, if any."""
+        """The most probable of the languages asked about, if there is one."""
         for language, confidence in self.confidences.items():
             return DetectedLanguage(language, confidence)
         return NO_LANGUAGE
@@ -233,12 +233,12 @@ class Detector:
         return reading.found if reading.other is None else NO_LANGUAGE
 
     def read(self, text: str, languages: Sequence[str]) -> Reading:
-        """Return what a text says of its language, with these (BCP 47) in mind; loads the model if it is needed."""
+        """Read the beginning of a text, with these languages (BCP 47) in mind; loads the model if it is needed."""
         words = _words_of(text[:_READ])
         return self._read(" ".join(words)[:_JUDGED], languages)
 
     def read_parts(self, text: str, languages: Sequence[str]) -> list[Reading]:
-        """Return what parts of a text say, from its beginning to its end; none if it is too short to have some."""
+        """Read parts of a text from its beginning to its end; a short text has no parts."""
         words = _words_of(text)
         if len(words) <= _WINDOW_WORDS:
             return []
@@ -283,7 +283,7 @@ class Detector:
 
 
 class Judged(NamedTuple):
-    """What a text is taken to be written in."""
+    """The decision about the language of a text."""
 
     found: DetectedLanguage  # as its caller is told; no language where nothing was measured
     source: str = ""  # the source language that it is translated from; empty: that of the other texts
@@ -291,14 +291,14 @@ class Judged(NamedTuple):
 
 
 def judge(text: str, sources: Sequence[str], target: str, detector: Detector) -> Judged:
-    """Return what a text is taken to be written in.
+    """Decide in which language a text is, and whether it needs a translation.
 
     A text stays only if none of its parts is certainly in a source language.
 
     Args:
-        sources: that there are models for.
-        target: that they translate into; empty: each its own, so that no text is in it.
-        detector: may load its model.
+        sources: languages that models translate from.
+        target: the language that they translate into; empty: each has its own, so that no text is in it.
+        detector: it may load its model.
     """
     languages = [*sources, target] if target else sources
     reading = detector.read(text, languages)
@@ -366,7 +366,7 @@ def _code(language: str) -> str:
 
 
 def _in_script(words: str, languages: Sequence[str]) -> tuple[list[str], float, int]:
-    """Return the languages whose scripts most letters are in, one of each code, the share of those, and all letters."""
+    """Return the languages that most letters may belong to, the share of these letters, and the number of letters."""
     counts = Counter(script for letter in words if letter.isalpha() and (script := _script_of_letter(letter)))
     letters = {language: sum(counts[script] for script in scripts_of(language) or ("Latn",)) for language in languages}
     num_letters, most = counts.total(), max(letters.values(), default=0)

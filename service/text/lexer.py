@@ -28,7 +28,7 @@ class Syntax:
     untouched: frozenset[str] = frozenset()  # come back as they are, with their content
     unseen: frozenset[str] = frozenset()  # those of them, and of `notes`, whose content is no text
     notes: frozenset[str] = frozenset()  # belong to the word before them where they hold no letter
-    links: frozenset[str] = frozenset()  # likewise, where they hold nothing but a number or a sign, and touch the word
+    links: frozenset[str] = frozenset()  # as `notes`, where they hold only a number or a sign, and touch the word
     breaks: frozenset[str] = frozenset()  # separate words as white space does; two of them end a segment
     attributes: frozenset[str] = frozenset()  # their values are language
     openers: frozenset[str] = frozenset()  # untouched elements that open something ...

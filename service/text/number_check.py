@@ -120,7 +120,7 @@ def _unmatched(said: Sequence[Number], given: Sequence[Number]) -> tuple[list[Nu
 
 
 def _parts(side: Sequence[Number]) -> list[_Part]:
-    """Return the numbers in parts; one that has none is a part itself."""
+    """Return the parts of the numbers; a number without parts is one part."""
     parts = []
     for number in side:
         amounts = [value for _, value in sorted(number.values, key=str) if isinstance(value, Fraction)]
@@ -166,7 +166,7 @@ def _without_words(side: list[_Part], other_text: str, language: str) -> list[_P
 
 
 def _words_of(part: _Part, other_text: str) -> set[object]:
-    """Return the numbers whose words would say a part: 30 says 1930, and 5 says -5 where it is cold."""
+    """Return the numbers whose words would stand for a part: 30 for 1930, and 5 for -5 beside "below zero"."""
     sought: set[object] = {part.value, *(value for _, value in part.owner.values)}
     if part.value and part.value < 0 and _MINUS.search(other_text):
         sought.add(-part.value)
@@ -326,7 +326,7 @@ def _unit(row: int, language: str) -> _Unit:
 
 
 def _without_units(source: str, target: str, source_language: str, target_language: str) -> tuple[Number, ...]:
-    """Return the numbers of the source whose unit stands beside none of their value, nor often enough elsewhere."""
+    """Return the numbers of the source whose unit the translation lacks."""
     owners = defaultdict[int, list[Number]](list)
     for number in numbers(source, source_language)[:_MOST_COMPARED]:
         if number.kind in ("number", "fraction") and (row := _row_beside(source, *number.span)) is not None:

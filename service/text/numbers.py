@@ -4,7 +4,7 @@
 
 Amounts are read by the number format of the language, times of day on one clock, dates by day, month and year.  A word
 may mean several things ("second", "acht" of "achten"): what is found of words is a number that a text may have said, so
-that nobody misses its digits.  Pure.
+that its digits are not reported as missing.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What addresses, placeholders, code, file names, patterns of dates and the like look like.
 
 Most of it is one regular expression, whose quantifiers are possessive or bounded, so that no text makes it slow.  Knows
-no language; what is none of these kinds ("and/or", "e.g.", "5:30", "100%", "3.5", "1,200", "Mr.Smith") is language.
+no language.  Everything else is language: "and/or", "e.g.", "5:30", "100%", "3.5", "1,200", "Mr.Smith".
 
     is_date_pattern("F j, Y")  # -> True: nothing in the text is language
 
@@ -283,7 +283,7 @@ _CHOICE = re.compile(r"\{\s*+\w++\s*+,\s*+(?:plural|selectordinal|select|choice)
 
 
 def has_branches(span: str) -> bool:
-    """Whether a span is an ICU message whose branches have words, which nobody translates."""
+    """Whether a span is an ICU message with words in its branches, which are not translated."""
     if "{" not in span or not _CHOICE.search(span):
         return False
     depth = 0

@@ -4,7 +4,7 @@
     -> a token that the model copies in the place of each span, if the model has such tokens
     -> a short word in the place of each span -> the segment cut in pieces at its spans
 
-Models lose most spans if they get them as they are (`bench/quality/stand_ins.py`), so nobody tries that.  Knows neither
+Models lose most spans if they get them as they are (`bench/quality/stand_ins.py`), so that is not tried.  Knows neither
 the model nor the engine.
 """
 
@@ -112,7 +112,7 @@ _Counts: TypeAlias = Mapping[str, tuple[int, int]]
 
 
 def _counts(kept: Sequence[str], text: str) -> _Counts:
-    """Return how often a text has each span, be it inside another word, and how often not inside one."""
+    """Return how often a text has each span: anywhere, and outside of other words."""
     return {one: (text.count(one), len(places)) for one, places in find_all(kept, text).items()}
 
 

@@ -19,7 +19,7 @@ from service.text.protect import found_again, wholes
 
 
 def rewrap(segment: Segment, target: str) -> str:
-    """Return a translation of a segment's text with the line breaks of the segment, whose only tags they are."""
+    """Return a translation with the line breaks of its segment, which has no other tags."""
     pieces, done = list[str](), 0
     for space, source in _places_of_breaks(segment, target):
         pieces += [segment.escape(target[done : space.begin]), source]
@@ -145,7 +145,7 @@ def _units(segment: Segment, text: str, shown: Iterable[Span]) -> list[Span]:
 
 
 def _writer(target: str, kept: Mapping[Span, str], escape: Callable[[str], str]) -> Callable[[int, int], str]:
-    """Return what writes a part of the translation, with tags in place of what they show."""
+    """Return a function that writes a part of the translation, with tags in place of what they show."""
 
     def write(begin: int, end: int) -> str:
         written: list[str] = []
@@ -320,7 +320,7 @@ def _is_crossed(one: Range, other: Range) -> bool:
 
 
 def _place_of(position: int, words: WordLinks, *, sticks_left: bool) -> tuple[int, int]:
-    """Return the place of what stands in the source at a code point: the word it stands before, and the side."""
+    """Return the place in the translation for a code point of the source: the word behind it, and the side."""
     number, _ = words.source_range(position, position)
     before, after = number - 1, number
     if number < len(words.source_words) and words.source_words[number].begin < position:

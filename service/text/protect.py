@@ -274,7 +274,7 @@ def _masked(text: str, spans: Iterable[Span], lacking: Iterable[str], alphabet: 
 
 
 def _composed(letters: str, alphabet: Alphabet) -> str:
-    """Return as many letters: one that the tokenizer has if it has their composed form."""
+    """Return as many letters, known ones if the tokenizer has the composed form."""
     is_known = not alphabet.lacks(unicodedata.normalize("NFC", letters))
     return ("x" if is_known else _LETTER) * len(letters)
 

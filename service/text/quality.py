@@ -207,7 +207,7 @@ def _nearness(source_language: str, target_language: str) -> tuple[bool, bool]:
 def _foreign_share(source: str, target: str, source_language: str, target_language: str) -> float:
     """Return the share of the target's letters that are in a wrong script.
 
-    Words of the source may stay if they are Latin, as names and abbreviations do, or foreign in the source as well.
+    Words of the source may stay if they are Latin, as names are, or if they are foreign in the source, too.
     """
     runs = foreign_runs(target, target_language)
     if not runs:

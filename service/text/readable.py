@@ -42,7 +42,7 @@ _TIMES = 3  # as often a letter or a syllable stays: "Schifffahrt"
 
 
 def readable(segment: Segment, alphabet: Alphabet) -> Segment:
-    """Return a segment whose text is easier to read; each code point of it keeps its place in the request."""
+    """Return the segment with a text that the model reads better; each code point keeps its place in the request."""
     text = segment.text
     if not ("''" in text or _UNREADABLE_SIGN.search(text) or _REPEATED.search(text)):
         return segment
@@ -126,20 +126,21 @@ def as_in_source(
     if not (spans or has_tags) and _has_dashes(source):
         read = edited(source, [(Span(*match.span()), "–") for match in _DASHES.finditer(source)])
         given = edited(target, [(Span(*match.span()), "--") for match in _DASH.finditer(target)])
-        links = moved(links, read.origin, given.moved)
-    else:
-        given = edited(target, [(Span(place, place), " ") for place in _glued(source, target, spans)])
-        links = moved(links, target=given.moved) if given.parts else links
-    return given.text, [link for link in links if link.target.end <= len(given.text)]
+        target, links = given.text, moved(links, read.origin, given.moved)
+    elif places := _glued(source, target, spans):
+        given = edited(target, [(Span(place, place), " ") for place in places])
+        target, links = given.text, moved(links, target=given.moved)
+    return target, [link for link in links if link.target.end <= len(target)] if links else links
 
 
-def _glued(source: str, target: str, spans: Sequence[Span]) -> Iterator[int]:
-    """Yield where a translation lacks the space behind the mark of a span or a number that the source has there."""
-    marked = {source[span.begin : mark.end()] for span in spans if (mark := _MARK.match(source, span.end))}
-    marked.update(_NUMBER_MARK.findall(source))
-    if marked:
-        for match in re.finditer(f"(?:{'|'.join(map(re.escape, marked))})(?=[^\\W\\d_])", target):
-            yield match.end()
+def _glued(source: str, target: str, spans: Sequence[Span]) -> list[int]:
+    """Return where a translation lacks the space behind the mark of a span or a number that the source has there."""
+    marked = set(_NUMBER_MARK.findall(source))
+    if spans:
+        marked |= {source[span.begin : mark.end()] for span in spans if (mark := _MARK.match(source, span.end))}
+    if not marked:
+        return []
+    return [match.end() for match in re.finditer(f"(?:{'|'.join(map(re.escape, marked))})(?=[^\\W\\d_])", target)]
 
 
 def _has_dashes(text: str) -> bool:
@@ -284,7 +285,7 @@ def begun_as_in_source(
 ) -> str:
     """Return a translation, of the same length, that begins with a capital where its source does.
 
-    One or two words of German may have their capital as nouns, which says nothing of the translation.
+    One or two words of German may be nouns with a capital, so that the translation needs none.
     """
     word, first = _BEGIN.match(target), _BEGIN.match(source)
     if word is None or first is None or not (word[1].islower() and first[1][0].isupper()):

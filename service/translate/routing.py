@@ -106,7 +106,7 @@ class Router:
         return await self._read_admitted(texts, call, languages, lambda text: self._detector.detect(text, languages))
 
     async def judge(self, text: str, target_language: str, call: Call) -> Judged:
-        """Return what a text is taken to be written in whose caller names no language of it; raises as `detect`."""
+        """Decide in which language a text is whose caller names none; raises as `detect`."""
         request = TranslationRequest(texts=(text,), target_language=target_language)
         routes = self._routes(request, call)
         if not routes:
@@ -248,7 +248,7 @@ class Router:
         return result
 
     def _of_same_language(self, request: TranslationRequest, call: Call) -> ModelInfo | None:
-        """Return a model that knows the language, if source and target are one that no model translates to itself."""
+        """Return a model that knows the language if source and target are the same one."""
         source, target = request.source_language, request.target_language
         infos = self.infos(call)
         if not source or closeness(source, target) is None or find_route(infos, source, target):
@@ -259,7 +259,7 @@ class Router:
         return None
 
     async def _judge(self, request: TranslationRequest, routes: Routes) -> list[Judged]:
-        """Return what each text is taken to be written in; one that is too long, or has a prefix, never stays."""
+        """Decide in which language each text is; a text that is too long, or has a prefix, never stays."""
         sources, target = tuple(routes), _target_of(request, routes)
         judged = await self._read_each(
             request.texts, sources, lambda text: judge(text, sources, target, self._detector)

@@ -40,7 +40,7 @@ from service.translate.glossaries import Glossary
 Result = TypeVar("Result")
 Run: TypeAlias = Callable[[Sequence[Job]], Awaitable[Sequence[Settled]]]  # what became of each job, in order
 
-_MAX_TOKENS_PER_CHARACTER = 4  # one character that is known by its bytes alone; one that stands for a phrase has 18
+_MAX_TOKENS_PER_CHARACTER = 4  # a character that is spelled in bytes has 4; one that stands for a phrase has 18
 # What SentencePiece decodes an unknown token to, and bytes that are no character.
 _UNKNOWN = re.compile("[\u2047\ufffd]")
 
@@ -126,7 +126,7 @@ async def translate_raw(
         limit: of a piece's tokens; 0: the model's.
     """
     limit = limit or settings.max_tokens
-    seen, is_raised = text, is_capitals(without(text, kept))
+    seen, is_raised = text, is_capitals(without(text, kept) if kept else text)
     if is_raised:
         seen = recase(text, settings.num_tokens, language=settings.source_language, spans=_places(text, kept))
     ids = tuple(settings.codec.tokenize(seen, index))
@@ -135,7 +135,7 @@ async def translate_raw(
     if len(ids) > limit:
         done = await _in_pieces(seen, len(ids), index, settings, params, kept=kept, limit=limit)
     else:
-        done = (await _searched(ids, settings, params))._replace(seen=seen, kept=kept, is_raised=is_raised)
+        done = await _searched(ids, settings, params, seen, kept, is_raised=is_raised)
     if not is_raised:
         return done
     language = settings.target_language
@@ -143,7 +143,15 @@ async def translate_raw(
     return done._replace(hypotheses=tuple(raised))
 
 
-async def _searched(ids: tuple[int, ...], settings: Settings, params: SearchParams) -> RawTranslation:
+async def _searched(
+    ids: tuple[int, ...],
+    settings: Settings,
+    params: SearchParams,
+    seen: str,
+    kept: tuple[str, ...] = (),
+    *,
+    is_raised: bool = False,
+) -> RawTranslation:
     """Return what one search finds, without the signs of unknown tokens."""
     (result,) = await settings.searches.search([Job(ids, params, settings.codec.target_prefix)])
     if isinstance(result, InternalError):
@@ -159,6 +167,9 @@ async def _searched(ids: tuple[int, ...], settings: Settings, params: SearchPara
         row_steps=result.row_steps,
         source_ids=() if issues else ids,  # places in a text that was cleaned are others
         found=result.hypotheses,
+        seen=seen,
+        kept=kept,
+        is_raised=is_raised,
     )
 
 
@@ -230,7 +241,7 @@ async def _piece(
     ids = tuple(settings.codec.tokenize(piece, index)) if is_language else ()
     if not ids or len(ids) > settings.codec.max_source_tokens:
         return RawTranslation(hypotheses=(untranslated(piece),))
-    done = await _searched(ids, settings, params)
+    done = await _searched(ids, settings, params, piece)
     texts = [
         go_on(piece[begin:end], one.text, settings.num_tokens, language=settings.target_language)
         for one in done.hypotheses
@@ -279,7 +290,7 @@ class _Asked(NamedTuple):
 
 
 class Searches:
-    """The searches of one request, whose works run at the same time in one event loop."""
+    """The searches of one request; the works that ask for them run at the same time in one event loop."""
 
     def __init__(self, run: Run, *, in_turns: bool = False) -> None:
         """Nothing is asked for yet.

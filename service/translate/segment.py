@@ -87,7 +87,7 @@ def take_apart(text: str, settings: Settings) -> list[Part]:
 
 
 def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
-    """Yield the parts, with what says nothing at the ends of segments apart from them, and without empty segments."""
+    """Yield the parts without empty segments; signs at the ends of a segment are parts of their own."""
     for part in parts:
         if isinstance(part, str):
             yield part
@@ -140,7 +140,8 @@ def assemble(parts: Sequence[Part], segments: Sequence[TranslatedSegment]) -> Tr
 
 def has_language(text: str, spans: Sequence[Span]) -> bool:
     """Whether there are letters outside the spans."""
-    return any(any(map(str.isalpha, text[begin:end])) for begin, end in between(spans, 0, len(text)))
+    outside = "".join([text[slice(*piece)] for piece in between(spans, 0, len(text))]) if spans else text
+    return any(map(str.isalpha, outside))
 
 
 async def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> TranslatedSegment:
@@ -226,7 +227,7 @@ def _eased(segment: Segment, spans: Sequence[Span], settings: Settings) -> Segme
 
 
 class _Restored(NamedTuple):
-    """A raw translation whose hypotheses have everything of the segment but its tags."""
+    """A raw translation with the spans and terms of its segment, but without its tags."""
 
     raw: RawTranslation  # of what the model saw
     strategy: Strategy
@@ -334,7 +335,7 @@ class _Tries:
         if raw.error is not None:
             return None
         has_tags = bool(self.segment.tags) and not _is_wrapped(self.segment)
-        has_terms = any(use.term.target for use in self.uses)
+        has_terms = bool(self.uses) and any(use.term.target for use in self.uses)
         found: Sequence[Sequence[Link]] = [()] * len(raw.hypotheses)
         if settings.wants_links or has_tags or has_terms:
             found = await links(raw, settings)
@@ -378,7 +379,7 @@ class _Tries:
 
 
 def _outcome(best: _Restored, segment: Segment, kept: Sequence[str], settings: Settings) -> TranslatedSegment:
-    """Return the hypotheses with their tags, as they stand in the text; where one says nothing, the source does."""
+    """Return the hypotheses with their tags; an empty one is replaced by the source."""
     written = []
     for hypothesis, own in zip(best.hypotheses, best.links, strict=True):
         if is_empty(segment.text, hypothesis.text, kept):
@@ -411,7 +412,7 @@ def _outcome(best: _Restored, segment: Segment, kept: Sequence[str], settings: S
             target_tokens=found.target_tokens,
         ),
         links=all_links,
-        terms=_in_request(best.uses, segment),
+        terms=_in_request(best.uses, segment) if best.uses else (),
     )
 
 
@@ -427,8 +428,8 @@ def _untouched(segment: Segment, uses: Sequence[TermUse]) -> TranslatedSegment:
 
 
 def _of_branches(segment: Segment) -> tuple[TextWarning, ...]:
-    """Return the warning of a segment with a message whose branches stay as they are."""
-    if not any(has_branches(segment.text[begin:end]) for begin, end in segment.spans):
+    """Return the warning for an ICU message whose branches are not translated."""
+    if not segment.spans or not any(has_branches(segment.text[slice(*span)]) for span in segment.spans):
         return ()
     message = "the branches of an ICU message are not translated"
     return (TextWarning(WarningKind.NOT_TRANSLATED, message, segment.span),)

@@ -61,7 +61,7 @@ class StreamBuffer:
 
     @property
     def num_held(self) -> int:
-        """Texts taken in whose answers are not sent."""
+        """Number of texts whose answers are not sent yet."""
         return len(self._running) + len(self._finished) + self._sending_texts
 
     async def take_in(self, texts: Sequence[tuple[int, str]]) -> None:

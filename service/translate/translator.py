@@ -60,7 +60,7 @@ INLINE_CHARACTERS = 4_096
 # times; Python's own 5 ms are longer than the work for a call.
 _SWITCH_S = 0.0005
 WAIT_HOLDS_S = 0.01  # after a refusal, the next calls of the caller are refused unread for this time
-MOST_WAITS = 4_096  # callers whose refusals are remembered; they come from outside
+MOST_WAITS = 4_096  # callers whose refusals are remembered; a bound, as callers come from outside
 
 
 class Translator:

@@ -1,12 +1,12 @@
-"""What the quality check finds in translations that are wrong, and that it leaves good ones alone."""
+"""What the quality check finds, what the estimate goes up and down with, and which of two translations is kept."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.wire import FinishReason
+from service.engine.wire import FinishReason, SearchParams
 from service.records import Link, Span, WarningKind
-from service.text.quality import coverage, issues
+from service.text.quality import Attempt, Retry, better, coverage, estimate, issues, safer
 
 
 def kinds(source: str, target: str, languages: str = "en-de", **given: object) -> set[WarningKind]:
@@ -297,3 +297,83 @@ def test_any_two_texts_can_be_compared_and_no_message_has_them(source, target, l
     assert len({kind for kind, _ in found}) == len(found)
     for _, message in found:
         assert len(target) < 12 or target not in message
+
+
+PLAIN = SearchParams(max_target_tokens=64)
+WITHOUT_LOOPS = PLAIN._replace(no_repeat_ngram_size=3)
+LONG = "The children of the village play in the garden every day."
+
+
+@pytest.mark.parametrize(
+    ("kinds", "params", "expected"),
+    [
+        ([], PLAIN, None),
+        ([WarningKind.COPIED], PLAIN, None),
+        ([WarningKind.WRONG_SCRIPT], PLAIN, None),
+        ([WarningKind.TERM_MISSED, WarningKind.SPLIT], PLAIN, None),
+        ([WarningKind.REPETITION], PLAIN, Retry(WITHOUT_LOOPS)),
+        ([WarningKind.TRUNCATED, WarningKind.REPETITION], PLAIN, Retry(WITHOUT_LOOPS)),
+        ([WarningKind.REPETITION], PLAIN._replace(no_repeat_ngram_size=5), Retry(WITHOUT_LOOPS)),
+        ([WarningKind.REPETITION], WITHOUT_LOOPS, Retry(WITHOUT_LOOPS, in_pieces=True)),
+        ([WarningKind.LENGTH_RATIO], PLAIN, Retry(PLAIN, in_pieces=True)),
+        ([WarningKind.LOW_COVERAGE], PLAIN, Retry(PLAIN, in_pieces=True)),
+        ([WarningKind.EMPTY], PLAIN, Retry(PLAIN, in_pieces=True)),
+        ([WarningKind.TRUNCATED], PLAIN, Retry(PLAIN, in_pieces=True)),
+    ],
+)
+def test_each_issue_has_its_remedy(kinds, params, expected):
+    assert safer(LONG, [(kind, "") for kind in kinds], params) == expected
+
+
+def test_a_short_text_is_not_cut():
+    assert safer("The children play here.", [(WarningKind.LENGTH_RATIO, "")], PLAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (Attempt([(WarningKind.COPIED, "")], -0.1), Attempt([], -2.0), True),
+        (Attempt([(WarningKind.LENGTH_RATIO, "")], -1.0), Attempt([(WarningKind.EMPTY, "")], -0.1), False),
+        (Attempt([], -0.5, 0.9), Attempt([], -0.6, 0.95), True),
+        (Attempt([], -0.5, 0.9), Attempt([], -0.4, 0.9), True),
+        (Attempt([], -0.5, 0.9), Attempt([], -0.4), True),
+        (Attempt([], -0.5), Attempt([], -0.5), False),  # the first is kept
+        (Attempt([(WarningKind.UNKNOWN_CHARACTERS, "")], -0.5), Attempt([], -0.9), True),
+    ],
+)
+def test_fewer_issues_go_before_coverage_and_coverage_before_score(first, second, expected):
+    assert better(first, second) is expected
+
+
+SOURCE, TARGET = "The cats are sleeping in the garden.", "Die Katzen schlafen im Garten."
+
+
+def estimated(
+    source: str = SOURCE, target: str = TARGET, score: float = -0.4, tokens: tuple[int, int] = (9, 8)
+) -> float:
+    return estimate(source, target, score=score, source_tokens=tokens[0], target_tokens=tokens[1])
+
+
+def test_what_the_model_is_surer_of_is_better():
+    scores = [estimated(score=score) for score in (-4.0, -2.0, -1.0, -0.5, -0.2, 0.0)]
+
+    assert scores == sorted(scores)
+    assert scores[-1] > scores[0] + 0.5
+
+
+def test_what_is_much_shorter_than_the_source_is_worse():
+    assert estimated(SOURCE * 3, tokens=(9, 8)) < estimated(tokens=(9, 8))
+
+
+def test_many_short_tokens_are_worse():
+    assert estimated(tokens=(9, 16)) < estimated(tokens=(9, 8))
+
+
+def test_a_translation_that_is_not_there_is_worth_nothing():
+    assert estimated(target="", tokens=(9, 1)) == estimated(tokens=(9, 0)) == estimated("", tokens=(0, 8)) == 0
+
+
+@pytest.mark.parametrize("score", [0.0, -0.5, -50.0])
+@given(st.text(min_size=1), st.text(min_size=1), st.integers(1, 2_000), st.integers(1, 2_000))
+def test_the_estimate_is_from_0_to_1(score, source, target, source_tokens, target_tokens):
+    assert 0 <= estimated(source, target, score, (source_tokens, target_tokens)) <= 1
