@@ -110,23 +110,6 @@ def test_a_source_word_without_a_link_gets_the_word_that_attends_to_it_most():
     assert pairs(links(found, threshold=0.3)) == [(0, 0), (1, 0)]
 
 
-@given(st.text(max_size=12), st.text(max_size=12), st.data())
-def test_any_tokens_and_weights_give_links_between_words(source, target, data):
-    def tokens(text: str) -> list[Span]:
-        cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-        return [Span(begin, end) for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-
-    source_tokens, target_tokens = tokens(source), tokens(target)
-    row = st.lists(st.floats(0, 1), min_size=len(source_tokens) + 1, max_size=len(source_tokens) + 1)
-    rows = data.draw(st.lists(row, min_size=len(target_tokens) + 1, max_size=len(target_tokens) + 1))
-
-    found = word_attention(rows, source, source_tokens, target, target_tokens)
-
-    for link in links(found):
-        assert link.source in found.source
-        assert link.target in found.target
-
-
 def place(text: str, part: str) -> Span:
     begin = text.index(part)
     return Span(begin, begin + len(part))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from service.records import Span
 from service.text.readable import begun_as_in_source, go_on, is_capitals, raise_case, recase
 
 KNOWN = {"Katzen", "Garten", "USA", "NASA", "London", "Wien"}  # by the tokenizer, besides all words in lower case
@@ -53,12 +52,6 @@ def test_capitals_only_is_told_from_names_and_codes(text, expected):
 )
 def test_a_text_in_capitals_becomes_a_sentence(text, language, expected):
     assert recase(text, count_tokens, language=language) == expected
-
-
-def test_spans_stay_as_they_are():
-    text = "DELETE {NAME} FROM %S NOW"
-
-    assert recase(text, count_tokens, spans=[Span(7, 13), Span(19, 21)]) == "Delete {NAME} from %S now"
 
 
 @pytest.mark.parametrize(

@@ -105,25 +105,6 @@ def test_words_that_are_linked_to_a_term_become_its_target_and_links_move_along(
     assert words == expected
 
 
-def test_words_around_those_of_another_part_are_not_replaced():
-    source, target = "turn it off", "schalte es aus"
-    uses = Glossary([Term("turn", "X")]).find(source)
-    links = links_of(source, target, "0-0 0-2 1-1")
-
-    text, _, (use,) = honour(uses, target, links)
-
-    assert (text, use.is_honoured) == (target, False)
-
-
-def test_two_terms_are_not_put_into_one_place():
-    source, target = "fuel cell", "Zelle"
-    uses = uses_of(source, fuel="Treibstoff", cell="Element")
-
-    text, _, found = honour(uses, target, links_of(source, target, "0-0 1-0"))
-
-    assert (text, [use.is_honoured for use in found]) == (target, [False, False])
-
-
 @given(
     st.lists(st.sampled_from(["cat", "dog", "big", "cat's", "cats", ",", "世界", " "]), max_size=12).map(" ".join),
     st.data(),

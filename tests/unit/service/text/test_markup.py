@@ -114,14 +114,6 @@ def test_references_and_stray_characters_are_language(html, text):
     assert only_segment(parse(html, TextFormat.HTML)).text == text
 
 
-@pytest.mark.parametrize("html", ["a &unknown; b", "a &#0; b", "a <![CDATA[ x > y ]]> b", "a <?php x ?> b", "a <!x> b"])
-def test_what_is_neither_language_nor_tag_stands_in_the_segment_as_a_tag(html):
-    segment = only_segment(parse(html, TextFormat.HTML))
-
-    assert segment.text == "a  b"
-    assert [tag.source for tag in segment.tags] == [html[2:-2]]
-
-
 @pytest.mark.parametrize("html", ["a <!-- b <b>c</b>", "a <!x <b c", 'a <b x="> c " d', "a <script>b</p>"])
 def test_what_never_ends_stays_as_it_is_to_the_end(html):
     assert shown(html) == [("a",), html[1:]]
@@ -172,13 +164,6 @@ def test_places_of_words_are_those_in_the_request():
     assert segment.text == "Fish & chips and R&D!"
     assert [html[slice(*segment.origin(word))] for word in words] == ["Fish", "&amp;", "chips", "R&amp;D"]
     assert html[slice(*segment.span)] == segment.source
-
-
-def test_plain_text_is_one_segment_between_its_white_space():
-    parts = parse(" \n<b>One.\n\nTwo &amp; 3 ", TextFormat.PLAIN)
-
-    assert parts == [" \n", Segment("<b>One.\n\nTwo &amp; 3", 2, "<b>One.\n\nTwo &amp; 3"), " "]
-    assert only_segment(parts).escape("a < b") == "a < b"
 
 
 def test_in_xml_names_have_cases_and_every_tag_is_inline():

@@ -79,19 +79,6 @@ def test_parts_are_the_text_and_segments_know_their_places(text, text_format):
         assert_sound(segment, text)
 
 
-@given(TEXTS, FORMATS, st.data())
-def test_pieces_are_the_segment(text, text_format, data):
-    for segment in segments_of(text, text_format):
-        positions = data.draw(st.lists(st.integers(0, len(segment.text)), max_size=4).map(sorted))
-
-        pieces = split(segment, positions)
-
-        assert "".join(piece if isinstance(piece, str) else piece.source for piece in pieces) == segment.source
-        for piece in pieces:
-            if isinstance(piece, Segment):
-                assert_sound(piece, text)
-
-
 ADVERSARIAL = {
     "less than": "<" * 100_000,
     "comments": "<!--" * 25_000,

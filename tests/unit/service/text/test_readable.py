@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.records import Link, Span, TextFormat
+from service.records import Span, TextFormat
 from service.text.document import Segment
 from service.text.markup import parse
 from service.text.protect import Alphabet, spans_of
@@ -91,11 +91,3 @@ def test_places_in_the_request_and_of_tags_stay_known():
     assert [tag.position for tag in found.tags] == [4, 10]
     assert found.origin(Span(4, 10)) == Span(10, 21)
     assert found.source == segment.source
-
-
-def test_links_of_a_translation_move_with_its_quotes():
-    segment = read(r"It\'s here")
-
-    _, links = spelled(segment, "'s ist hier", [Link(Span(5, 9), Span(7, 11))])
-
-    assert links == [Link(Span(5, 9), Span(8, 12))]

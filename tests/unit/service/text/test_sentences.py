@@ -82,19 +82,6 @@ def test_line_breaks_come_back_near_where_they_were_each_in_place_of_a_space():
     assert rewrap(segment, "aaaa") == "aaaa\n  "
 
 
-def test_no_line_break_comes_into_a_span():
-    text = "The page of the day is at last {first name} of us all\nand of nobody else."
-    (segment,) = split(Segment(text, 0, text), "en")
-
-    assert isinstance(segment, Segment)
-    assert rewrap(segment._replace(spans=(Span(31, 43),)), "a b c {first name}") == "a b c\n{first name}"
-
-
-def test_short_lines_and_lines_with_an_end_are_not_joined():
-    assert sentences("roses are red\nviolets are blue") == ["roses are red", "violets are blue"]
-    assert len(sentences("This line is long enough for prose, and it ends here.\nand this goes on")) == 2
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import InvalidInput
-from service.records import NO_OPTIONS, Term, TranslateOptions, TranslationRequest
+from service.records import TranslateOptions, TranslationRequest
 from service.translate.routing import all_languages, find_route, hops_of, routes_of, source_languages
 from tests.fakes.model_info import model_info
 
@@ -93,21 +92,3 @@ class TestLegs:
         assert second.options == options
         assert (first.model, first.target_prefixes, first.source_language) == ("fr_en", (), "")
         assert (second.model, second.target_prefixes) == ("en_de", ("Das",))
-
-    def test_no_options_stay_none(self):
-        assert [hop.options is NO_OPTIONS for hop in hops_of(TranslationRequest(), self.ROUTE)] == [True, True]
-
-    @pytest.mark.parametrize(
-        ("request_", "field"),
-        [
-            (TranslationRequest(terms=(Term("a", "b"),)), "glossary"),
-            (TranslationRequest(glossary_name="house"), "glossary"),
-            (TranslationRequest(return_alignments=True), "return_alignments"),
-        ],
-    )
-    def test_what_is_lost_between_two_models_is_refused(self, request_, field):
-        with pytest.raises(InvalidInput, match=f"{field} needs a model that translates fr to de directly") as error:
-            hops_of(request_, self.ROUTE)
-
-        assert error.value.field == field
-        assert len(hops_of(request_, self.ROUTE[:1])) == 1

@@ -17,7 +17,6 @@ from service.errors import DragomanError, InternalError, InvalidInput, NotFound,
 from service.models.call_scheduler import CallScheduler
 from service.models.catalogue import Catalogue, ServedModel
 from service.records import (
-    Priority,
     Span,
     TextWarning,
     TranslatedSegment,
@@ -170,12 +169,6 @@ class TestDetection:
         assert (result.model, result.translations[0].detected_language) == (model, "")
         assert two.translator.seen[0].texts == (GERMAN,)
 
-    async def test_nothing_is_detected_where_one_source_language_and_no_target_is_meant(self, monkeypatch):
-        monkeypatch.setattr(detector.Detector, "load", None)
-        setup = Setup("en_de", "en-GB_fr")
-
-        assert (await setup.translate(GERMAN)).model == "en_de"
-
     @pytest.mark.parametrize("error", [MemoryError(), OSError("Input/output error"), ImportError("no such package")])
     async def test_detector_that_cannot_be_loaded_is_unavailable_and_tried_again_later(self, two, monkeypatch, error):
         attempts = []
@@ -208,16 +201,6 @@ class TestDetection:
         two.translator.catalogue.replace(two.translator.catalogue.models[1:])
 
         assert (await two.translate(ENGLISH)).model == "de_en"
-
-    async def test_call_comes_to_what_its_groups_came_to(self, two):
-        result = await two.translate(GERMAN, ENGLISH, priority=Priority.BATCH)
-
-        call = two.call
-        assert (call.texts, call.finished_texts, call.source_tokens, call.target_tokens) == (2, 2, 2, 2)
-        assert (call.queue_s, call.phase, call.priority) == (0.5, "decode", Priority.BATCH)
-        assert (call.model, call.has_several_models) == (result.model, True)
-        usage = two.usage()
-        assert (usage.texts, usage.characters) == (2, len(GERMAN + ENGLISH))
 
     async def test_groups_run_at_the_same_time_under_one_reservation(self, two):
         two.translator.gates = {"en_de": asyncio.Event(), "de_en": asyncio.Event()}
@@ -365,12 +348,6 @@ class TestPivot:
         assert (call.queue_s, call.has_several_models) == (1.0, True)
         assert (usage.source_tokens, usage.row_steps) == (6, 10)
         assert usage.characters == len(FRENCH) + len(f"fr_en({FRENCH})")
-
-    async def test_second_leg_holds_nothing_of_the_first(self, pivot):
-        await pivot.translate(FRENCH, source_language="fr", target_language="de")
-
-        lengths = [len(FRENCH), len(f"fr_en({FRENCH})")]
-        assert pivot.translator.held == [(length, length) for length in lengths]
 
     async def test_second_leg_that_is_refused_refuses_the_call(self, pivot):
         pivot.translator.errors = {f"fr_en({FRENCH})": Overloaded("full", reason="queue_seconds", retry_after_s=1.0)}

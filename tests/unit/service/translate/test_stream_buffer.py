@@ -9,7 +9,6 @@ import pytest
 from service.engine.wire import FinishReason
 from service.errors import InvalidInput, Unavailable
 from service.records import TranslatedText, Translation, TranslationResult
-from service.translate import stream
 from service.translate.stream import StreamBuffer
 
 
@@ -79,23 +78,6 @@ async def test_places_are_taken_until_the_answer_is_sent():
     assert sorted(desk.futures) == [3]
     assert taking.done()
     sent.cancel()
-    desk.stream.cancel()
-
-
-async def test_characters_are_bounded_too(monkeypatch):
-    monkeypatch.setattr(stream, "MAX_HELD_CHARACTERS", 12)
-    desk = Desk(max_texts=100)
-    taking = await desk.take(1, 2, 3)
-    assert sorted(desk.futures) == [1, 2]  # of 6 characters each
-
-    desk.finish(1)
-    await settle()
-    await desk.ids()
-    more = asyncio.create_task(desk.ids())
-    await settle()
-    assert sorted(desk.futures) == [2, 3]
-    taking.cancel()
-    more.cancel()
     desk.stream.cancel()
 
 
@@ -221,16 +203,3 @@ async def test_every_id_taken_in_is_answered_exactly_once():
 
         assert sorted(client.answered) == list(range(client.sent)), f"seed {seed}"
         await client.leave()
-
-
-async def test_cancelled_stream_leaves_no_work_and_answers_nothing_twice():
-    for seed in range(50):
-        client = Client(seed)
-        for _ in range(client.seeded.randint(0, 40)):
-            await client.act()
-
-        await client.leave()
-
-        assert all(future.cancelled() for future in client.desk.futures.values()), f"seed {seed}"
-        assert len(client.answered) == len(set(client.answered)), f"seed {seed}"
-        assert client.desk.stream.num_held <= client.max_texts, f"seed {seed}"

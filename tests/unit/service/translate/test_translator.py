@@ -13,7 +13,7 @@ import pytest
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
-from service.errors import DeadlineExceeded, InternalError, InvalidInput, NotFound, Overloaded, Unavailable, Wait
+from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable, Wait
 from service.models.call_scheduler import CallScheduler
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
@@ -69,13 +69,6 @@ class TestModelAndSearch:
     def translator(self, executor: ThreadPoolExecutor) -> Translator:
         catalogue = registry_of(*(ManualModel(info=model_info(name)) for name in ("first", "second"))).catalogue
         return Translator(CallScheduler(catalogue, LIMITS), UsageMeter(Metrics()), LIMITS, executor)
-
-    def test_model_that_the_caller_may_not_use_does_not_exist_for_it(self, executor):
-        call = new_call(models=frozenset({"second"}))
-
-        assert self.translator(executor).resolve(TranslationRequest(), call)[0].info.name == "second"
-        with pytest.raises(NotFound):
-            self.translator(executor).resolve(TranslationRequest(model="first"), call)
 
     def test_option_out_of_range_is_refused_after_the_model_was_noted(self, executor):
         call = new_call()
@@ -142,17 +135,6 @@ class TestResult:
         assert (first.text, last.text) == ("eins", "drei")
         assert isinstance(bad.error, InvalidInput)
         assert (bad.error.index, bad.error.about("line 7")) == (1, f"line 7 {message}")
-
-    async def test_sentence_without_numbers_fails_alone(self, setup):
-        task = setup.start("a", "b")
-        await setup.pool.submitted(2)
-        setup.pool.futures[0].set_exception(InternalError("the model produced non-finite scores"))
-        setup.pool.answer(1, "zwei")
-
-        bad, good = (await task).translations
-
-        assert isinstance(bad.error, InternalError)
-        assert (bad.source_tokens, good.text, setup.call.finished_texts) == (2, "zwei", 2)
 
     async def test_answer_is_counted_for_the_model_and_the_caller(self, setup):
         task = setup.start("ab", "x" * 21, priority=Priority.BATCH)

@@ -60,19 +60,6 @@ def test_what_was_answered_is_usage_of_a_caller_with_a_key_and_what_failed_is_no
     assert used(metrics, "shop") == {name: 2 * amount for name, amount in ONCE.items()}
 
 
-def test_callers_without_a_key_are_counted_together_from_the_start():
-    metrics = Metrics()
-    usage_meter = UsageMeter(metrics)
-    before = used(metrics, "_other")
-    for number in range(50):
-        add(usage_meter, Caller(name=f"10.0.0.{number}"))
-        add(usage_meter, Caller(name=f"user {number}", source="proxy"))
-
-    assert set(before.values()) == {0.0}
-    assert used(metrics, "_other")["texts"] == 200
-    assert b"".join(metrics.exposition()).decode().count("dragoman_client_texts_total{") == 1
-
-
 def test_usage_of_a_caller_is_one_line_in_the_log_and_not_repeated():
     usage_meter = UsageMeter(Metrics())
     for caller in (SHOP, Caller(name="shop"), SHOP):

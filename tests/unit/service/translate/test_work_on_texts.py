@@ -92,12 +92,6 @@ def test_each_sentence_is_translated_by_itself_and_has_its_place():
     assert translation.row_steps == 3 * 4 * 2
 
 
-def test_text_without_segmentation_goes_to_the_model_as_it_is():
-    translation = translated("One.\n Two.", lambda text: f"<{text}>", segmentation=Segmentation.NONE)
-
-    assert translation.text == "<One.\n Two.>"
-
-
 WRAPPED = "The old man who lives behind the station\nbought bread. Then he\nwent home. It rained.\n\n- Yes\n- no"
 
 
@@ -146,24 +140,6 @@ def test_segmentation_says_what_ends_a_segment_and_line_breaks_come_back(segment
     assert seen == segments
 
 
-@pytest.mark.parametrize(
-    ("text", "text_format"),
-    [
-        ("Hello {name}, you have %d new messages. See https://example.org/a?b=c now.", TextFormat.PLAIN),
-        ("Hallo {name}, Sie haben %d neue Nachrichten. Mehr unter https://example.org/a?b=c jetzt.", TextFormat.PLAIN),
-        ('<p>This is <b>bold</b>. And <a href="https://example.org/x?y=1">a link</a>.</p>', TextFormat.HTML),
-        ('<p>Das ist <b>fett</b>. Und <a href="https://example.org/x?y=1">ein Verweis</a>.</p>', TextFormat.HTML),
-        ("First line. More of it.\nSecond line.", TextFormat.XML),
-    ],
-)
-def test_lines_that_are_not_cut_are_protected_all_the_same(text, text_format):
-    translation = translated(text, segmentation=Segmentation.LINE, text_format=text_format, can_score=True)
-
-    for kept in ("{name}", "%d", "https://example.org/a?b=c", "<b>", 'href="https://example.org/x?y=1"', "</a>", "\n"):
-        assert translation.text.count(kept) == text.count(kept)
-    assert len(translation.segments) == (2 if "\n" in text else 1)
-
-
 def test_overlong_sentence_is_translated_in_pieces_and_says_so():
     text = "one two three, four five six; seven eight nine"
 
@@ -171,12 +147,6 @@ def test_overlong_sentence_is_translated_in_pieces_and_says_so():
 
     assert translation.text == "<one two three,> <four five six;> <seven eight nine>"
     assert [warning.kind for warning in translation.warnings] == [WarningKind.SPLIT]
-
-
-def test_segment_without_numbers_is_the_error_of_its_text():
-    translation = translated("One. Two.", lambda text: "BROKEN" if text == "Two." else text)
-
-    assert isinstance(translation.error, InternalError)
 
 
 def test_text_with_too_many_characters_never_reaches_the_model():
