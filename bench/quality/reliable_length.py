@@ -4,7 +4,7 @@
 
 Two tables for each bundle, both over texts of a certain length in source tokens.  In the first a text is up to six
 sentences that follow each other, as one segment and one by one.  In the second a text is one sentence, whole and in
-pieces of at most so many tokens, cut as the server cuts (`service/text/clauses.py`).  chrF and BLEU against the same
+pieces of at most so many tokens, cut as the server cuts (`service/text/sentences.py`).  chrF and BLEU against the same
 references.
 """
 
