@@ -21,7 +21,7 @@ from service.records import ModelInfo, Translation
 AUTO = "auto"  # the format that the suffix says
 _NUM_FAILURES_SHOWN = 10
 
-# Texts, and `format` and `return_alignments` as in a request -> their translations, in order.
+# Texts, and `format` as in a request -> their translations, in order.
 TranslateUnits: TypeAlias = Callable[..., Iterator[Translation]]
 Bar: TypeAlias = Callable[
     [int], AbstractContextManager[Callable[[], None]]
@@ -54,12 +54,11 @@ class Document:
             require_writable(file)
         info = self._model(models)
         draft = self._read(self.languages[1] or (info.target_language if info else ""))
-        wants_links = draft.wants_links and info is not None and info.has_scorer
         translations: list[Translation] = []
         with bar(len(draft.units)) as advance:
             for text_format, units in groupby(draft.units, key=lambda unit: unit.format):
                 texts = [unit.text for unit in units]
-                for translation in translate_units(texts, format=text_format, return_alignments=wants_links):
+                for translation in translate_units(texts, format=text_format):
                     translations.append(translation)
                     advance()
         written = draft.write(translations)

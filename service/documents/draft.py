@@ -6,10 +6,10 @@ is a list that people and programs read.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from service.records import TextFormat, Translation, WarningKind
 
@@ -47,7 +47,6 @@ class Draft:
 
     units: tuple[Unit, ...]
     write: Callable[[Sequence[Translation]], Written]
-    wants_links: bool = False  # whether `write` does better with the links between words
 
 
 class WrittenFile(NamedTuple):
@@ -70,11 +69,6 @@ class FileDraft:
         """All units, part by part."""
         return tuple(unit._replace(part=name) for name, draft in self.parts.items() for unit in draft.units)
 
-    @property
-    def wants_links(self) -> bool:
-        """Whether `write` does better with the links between words."""
-        return any(draft.wants_links for draft in self.parts.values())
-
     def write(self, translations: Sequence[Translation]) -> WrittenFile:
         """Return the file with a translation for each unit, in order."""
         rest = iter(translations)
@@ -87,12 +81,15 @@ class FileDraft:
         return WrittenFile(self.join(texts), tuple(notices))
 
 
+Source: TypeAlias = tuple[tuple[int, int] | str, ...]  # pieces of a file, by their code points, and what is between
+
+
 class Slot(NamedTuple):
-    """A place in a file that is written anew: code points begin <= i < end."""
+    """A place in a file that is written anew, code points begin <= i < end; other slots may lie in its pieces."""
 
     begin: int
     end: int
-    text: str
+    text: str | Source
 
 
 class DoesNotFit(ValueError):
@@ -140,30 +137,41 @@ def draft_of_passages(
     *,
     lost: Sequence[Notice] = (),
     also: Sequence[Slot] = (),
-    wants_links: bool = False,
+    always: Sequence[Slot] = (),
 ) -> Draft:
     """Return the draft of a file with these passages, in order.
 
     Args:
         lost: of what is language and stays.
         also: what is written where any passage is.
+        always: what is written anyway.
     """
 
     def write(translations: Sequence[Translation]) -> Written:
         slots, notices = answered_slots(passages, translations)
-        return Written(filled(source, sorted([*slots, *also] if slots else slots)), (*lost, *notices))
+        return Written(filled(source, [*always, *slots, *(also if slots else ())]), (*lost, *notices))
 
-    return Draft(tuple(unit for passage in passages for unit in passage.units), write, wants_links)
+    return Draft(tuple(unit for passage in passages for unit in passage.units), write)
 
 
 def filled(source: str, slots: Iterable[Slot]) -> str:
-    """Return the source with the text of each slot in its place; slots are in order and apart from each other."""
-    parts: list[str] = []
-    done = 0
-    for slot in slots:
-        parts += source[done : slot.begin], slot.text
-        done = slot.end
-    return "".join((*parts, source[done:]))
+    """Return the source with each slot's text in its place; two slots are apart, or one is in a piece of the other."""
+    ordered = sorted(slots, key=lambda slot: (slot.begin, slot.begin != slot.end, -slot.end))
+    begins = [slot.begin for slot in ordered]
+
+    def between(begin: int, end: int) -> Iterator[str]:
+        for number in range(bisect_left(begins, begin), len(ordered)):
+            slot = ordered[number]
+            if slot.begin > end:
+                break
+            if begin <= slot.begin and slot.end <= end:  # neither in the last one nor around this piece
+                yield source[begin : slot.begin]
+                for piece in (slot.text,) if isinstance(slot.text, str) else slot.text:
+                    yield from (piece,) if isinstance(piece, str) else between(*piece)
+                begin = slot.end
+        yield source[begin:end]
+
+    return "".join(between(0, len(source)))
 
 
 def text_of(unit: Unit, translation: Translation) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import PurePath
 
-from service.documents import epub, markup_files, messages, ooxml, opendocument, subtitles
+from service.documents import markup_files, messages, ooxml, opendocument, subtitles
 from service.documents.draft import Draft, FileDraft, Line, Unit, report_of
 from service.documents.package import Package
 from service.errors import how_to_install
@@ -81,7 +81,7 @@ PACKAGES: dict[DocumentFormat, tuple[str, Callable[[Package, str], FileDraft]]] 
     DocumentFormat.ODT: (".odt .ott", opendocument.read),
     DocumentFormat.ODP: (".odp .otp .odg", opendocument.read),
     DocumentFormat.ODS: (".ods .ots", opendocument.read),
-    DocumentFormat.EPUB: (".epub", epub.read),
+    DocumentFormat.EPUB: (".epub", markup_files.read_book),
 }
 SUFFIXES = {
     suffix: document_format
@@ -140,12 +140,9 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
     return FileDraft({"": draft}, lambda texts: (mark + texts[""]).encode(encoding))
 
 
-def units_of(
-    content: bytes, document_format: DocumentFormat, target_language: str = ""
-) -> tuple[tuple[Unit, ...], bool]:
-    """Return the units of a file, and whether `translated_file` does better with links; raises as `read_file`."""
-    draft = read_file(content, document_format, target_language)
-    return draft.units, draft.wants_links
+def units_of(content: bytes, document_format: DocumentFormat, target_language: str = "") -> tuple[Unit, ...]:
+    """Return the units of a file; raises as `read_file`."""
+    return read_file(content, document_format, target_language).units
 
 
 def translated_file(

@@ -1,4 +1,4 @@
-"""What is in a paragraph of Office or OpenDocument: text of some format, points such as a note's number, and links.
+"""What is in a paragraph of Office or OpenDocument: text of some format, and marks such as a link or a note's number.
 
 Each is known by the pieces of its part that it is written as, so that what is not translated keeps its bytes.  Knows no
 element's name.
@@ -6,10 +6,11 @@ element's name.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from service.documents.inline_tags import Item, Mark
+from service.documents.draft import Source
+from service.documents.inline import Format, Item, Mark
 from service.documents.xml import MAX_DEPTH
 from service.text.document import TagKind
 
@@ -24,20 +25,6 @@ CODE = re.compile(  # neither "Arial Unicode MS" nor "Barcode" nor "Consolidated
 ALONE = "alone"  # the key of text that is in no run
 _SPACES = {" ", "\n"}  # look alike in most formats
 
-Span: TypeAlias = tuple[int, int]
-Source: TypeAlias = tuple[Span | str, ...]  # pieces of the part, and what stands between them
-
-
-class Format(NamedTuple):
-    """How some text looks."""
-
-    key: str  # equal for what looks alike
-    source: Source = ()  # a run's properties, or the start tags of spans
-    family: str = ""  # of the paragraph: the prefix of its namespace
-    prefix: str = ""  # with its colon, as it is written
-    ends: str = ""  # of those spans
-    is_code: bool = False
-
 
 class Text(NamedTuple):
     """Text of one format."""
@@ -47,33 +34,11 @@ class Text(NamedTuple):
     source: Source = ()  # in runs
 
 
-class Point(NamedTuple):
-    """An element that comes back as it is."""
-
-    source: Source
-    shows: str = ""  # what a reader sees of it, which is a part of the sentence
-    is_break: bool = False
-    field_part: str = ""  # begin, separate or end of a field; or what the field is
-
-    @property
-    def is_unseen(self) -> bool:
-        """Whether it is of no concern to the sentence."""
-        return not (self.shows or self.is_break or self.field_part)
-
-
-class Container(NamedTuple):
-    """An element around text, such as a link."""
-
-    open: Source
-    inside: "list[Atom]"
-    close: Source
-
-
-Atom: TypeAlias = Text | Point | Container
+Atom: TypeAlias = Text | Mark
 
 
 def joined(atoms: Iterable[Atom]) -> list[Atom]:
-    """Return the atoms with neighbours in one: texts that look alike, as a space does, and points that nobody sees."""
+    """Return the atoms with neighbours in one: texts that look alike, as a space does, and marks that nobody sees."""
     groups: list[list[Atom]] = []
     for atom in atoms:
         if groups and _is_alike(groups[-1], atom):
@@ -88,7 +53,12 @@ def _is_alike(group: Sequence[Atom], atom: Atom) -> bool:
     if isinstance(atom, Text) and isinstance(last, Text):
         is_space = len(group) == 1 and last.text in _SPACES
         return is_space or atom.text in _SPACES or atom.format.key == _format_of(group).key
-    return isinstance(atom, Point) and isinstance(last, Point) and atom.is_unseen and last.is_unseen
+    return isinstance(atom, Mark) and isinstance(last, Mark) and _is_unseen(atom) and _is_unseen(last)
+
+
+def _is_unseen(mark: Mark) -> bool:
+    """Whether a mark is of no concern to the sentence."""
+    return mark.kind is TagKind.POINT and not (mark.shows or mark.is_break or mark.field_part)
 
 
 def _format_of(group: Sequence[Atom]) -> Format:
@@ -101,109 +71,126 @@ def _as_one(group: Sequence[Atom]) -> Atom:
     first = group[0]
     if isinstance(first, Text):
         return Text(_format_of(group), "".join(one.text for one in texts_in(group)), source_of(group))
-    return first._replace(source=source_of(group)) if isinstance(first, Point) else first
+    return first._replace(pieces=source_of(group))
 
 
-def without_frame(atoms: list[Atom]) -> tuple[list[Source], list[Atom], list[Source]]:
+def texts_in(atoms: Iterable[Atom]) -> list[Text]:
+    """Return the texts."""
+    return [atom for atom in atoms if isinstance(atom, Text)]
+
+
+def source_of(atoms: Iterable[Atom]) -> Source:
+    """Return how atoms are written."""
+    return tuple(piece for one in atoms for piece in (one.source if isinstance(one, Text) else one.pieces))
+
+
+def main_format(atoms: Iterable[Atom], otherwise: Format) -> Format:
+    """Return the format that most of the characters have, code apart; another one where there is no text."""
+    sizes, formats = Counter[str](), dict[str, Format]()
+    for one in texts_in(atoms):
+        sizes[one.format.key] += len(one.text) * (not one.format.is_code)
+        formats.setdefault(one.format.key, one.format)
+    return formats[max(sizes, key=lambda key: sizes[key])] if sizes else otherwise
+
+
+def _end_of_pair(atoms: Sequence[Atom], begin: int) -> int:
+    """Return the place of the mark that ends the pair which begins there."""
+    depth = 0
+    for place in range(begin, len(atoms)):
+        atom = atoms[place]
+        if isinstance(atom, Mark):
+            depth += (atom.kind is TagKind.OPEN) - (atom.kind is TagKind.CLOSE)
+        if not depth:
+            return place
+    raise AssertionError("marks are in pairs")
+
+
+def without_frame(atoms: Sequence[Atom]) -> tuple[Source, Sequence[Atom], Source]:
     """Return what stands before the text, the text with what is in it, and what stands behind."""
-    before: list[Source] = []
-    after: list[Source] = []
     begin, end = 0, len(atoms)
     while begin < end:
         first, last = atoms[begin], atoms[end - 1]
-        if isinstance(first, Point) and not first.shows:
-            before.append(first.source)
+        if isinstance(first, Mark) and first.kind is TagKind.POINT and not first.shows:
             begin += 1
-        elif isinstance(last, Point) and not last.shows:
-            after.append(last.source)
+        elif isinstance(last, Mark) and last.kind is TagKind.POINT and not last.shows:
             end -= 1
-        elif isinstance(first, Container) and end - begin == 1:
-            before.append(first.open)
-            after.append(first.close)
-            atoms, begin, end = first.inside, 0, len(first.inside)
+        elif isinstance(first, Mark) and first.kind is TagKind.OPEN and _end_of_pair(atoms, begin) == end - 1:
+            begin, end = begin + 1, end - 1
         else:
             break
-    return before, atoms[begin:end], after[::-1]
+    return source_of(atoms[:begin]), atoms[begin:end], source_of(atoms[end:])
 
 
-def texts_in(atoms: Sequence[Atom]) -> list[Text]:
-    """Return all texts, those in containers, too."""
-    found: list[Text] = []
-    for atom in atoms:
-        if isinstance(atom, Container):
-            found += texts_in(atom.inside)
-        elif isinstance(atom, Text):
-            found.append(atom)
-    return found
+def marked(atoms: Sequence[Atom], main: Format, write: Callable[[Format, str], Source]) -> list[Item]:
+    """Return text and marks, which have numbers; the main format, of all and of each pair, needs no marks.
 
-
-def main_format(atoms: Sequence[Atom]) -> Format:
-    """Return the format that most of the characters have, code apart."""
-    texts = texts_in(atoms)
-    sizes = Counter[str]()
-    for one in texts:
-        sizes[one.format.key] += len(one.text) * (not one.format.is_code)
-    key = max(sizes, key=lambda key: sizes[key])
-    return next(one.format for one in texts if one.format.key == key)
-
-
-def source_of(atoms: Sequence[Atom]) -> Source:
-    """Return how atoms are written."""
-    source: list[Span | str] = []
-    for one in atoms:
-        source += (*one.open, *source_of(one.inside), *one.close) if isinstance(one, Container) else one.source
-    return tuple(source)
-
-
-def marked(atoms: Sequence[Atom], known: dict[int, Atom]) -> list[Item]:
-    """Return text and marks, and note the atoms of these by their ids; the main format needs no marks."""
+    Args:
+        write: format, text -> elements.
+    """
     items: list[Item] = []
-    base = main_format(atoms)
-    for atom in atoms:
-        if isinstance(atom, Text) and atom.format.key == base.key and not atom.format.is_code:
+    formats = [main]
+    open_ids: list[int] = []
+    number = 0
+    for place, atom in enumerate(atoms):
+        if isinstance(atom, Mark) and atom.kind is TagKind.CLOSE:
+            formats.pop()
+            items.append(atom._replace(id=open_ids.pop()))
+            continue
+        if isinstance(atom, Text) and atom.format.key == formats[-1].key and not atom.format.is_code:
             items.append(atom.text)
             continue
-        number = len(known) + 1
-        known[number] = atom
-        if isinstance(atom, Point):
-            items.append(Mark(TagKind.POINT, "", number, shows=atom.shows, is_break=atom.is_break))
-        elif isinstance(atom, Text) and atom.format.is_code:
-            items.append(Mark(TagKind.POINT, "", number, shows=atom.text))
+        number += 1
+        if isinstance(atom, Text) and atom.format.is_code:
+            source = atom.source or write(atom.format, atom.text)
+            items.append(Mark(TagKind.POINT, "", number, atom.text, pieces=source))
+        elif isinstance(atom, Text):
+            items += Mark(TagKind.OPEN, "", number, format=atom.format), atom.text, Mark(TagKind.CLOSE, "", number)
+        elif atom.kind is TagKind.POINT:
+            items.append(atom._replace(id=number))
         else:
-            inside = marked(atom.inside, known) if isinstance(atom, Container) else [atom.text]
-            items += Mark(TagKind.OPEN, "", number), *inside, Mark(TagKind.CLOSE, "", number)
+            formats.append(main_format(atoms[place : _end_of_pair(atoms, place)], formats[-1]))
+            items.append(atom._replace(id=number, format=formats[-1]))
+            open_ids.append(number)
     return items
 
 
-def with_fields(atoms: list[Atom]) -> list[Atom]:
-    """Return the atoms with each field that ends among them as one: a link around its text, others as they are.
+def with_fields(atoms: Iterable[Atom]) -> list[Atom]:
+    """Return the atoms with each field as one, if it ends in its element: a link around its text, others as they are.
 
     Raises:
         ValueError: fields are nested too deeply.
     """
     done: list[Atom] = []
-    begins: list[int] = []
+    begins: list[list[int]] = [[]]  # of fields, for each pair of marks that is open
     for atom in atoms:
-        if isinstance(atom, Container):
-            done.append(atom._replace(inside=with_fields(atom.inside)))
-            continue
         done.append(atom)
-        part = atom.field_part if isinstance(atom, Point) else ""
-        if part == "begin":
-            begins.append(len(done) - 1)
-            if len(begins) > MAX_DEPTH:
+        if isinstance(atom, Text):
+            continue
+        if atom.kind is TagKind.OPEN:
+            begins.append([])
+        elif atom.kind is TagKind.CLOSE:
+            begins.pop()
+        elif atom.field_part == "begin":
+            begins[-1].append(len(done) - 1)
+            if len(begins[-1]) > MAX_DEPTH:
                 raise ValueError(f"fields are nested more than {MAX_DEPTH} deep")
-        elif part == "end" and begins:
-            begin = begins.pop()
-            done[begin:] = [_field(done[begin:])]
+        elif atom.field_part == "end" and begins[-1]:
+            begin = begins[-1].pop()
+            done[begin:] = _field(done[begin:])
     return done
 
 
-def _field(atoms: list[Atom]) -> Atom:
-    parts = [one.field_part if isinstance(one, Point) else "" for one in atoms]
-    separate = parts.index("separate") if "separate" in parts else len(parts) - 1
-    code = "".join(parts[1:separate]).strip()
+def _field(atoms: Sequence[Atom]) -> list[Atom]:
+    code, separate, depth = "", len(atoms) - 1, 0
+    for place, atom in enumerate(atoms[1:-1], start=1):
+        if isinstance(atom, Mark):
+            depth += (atom.kind is TagKind.OPEN) - (atom.kind is TagKind.CLOSE)
+            if atom.field_part == "separate" and not depth:
+                separate = place
+                break
+            code += "" if depth else atom.field_part
     inside = atoms[separate + 1 : -1]
-    if code.upper().startswith("HYPERLINK") and inside:
-        return Container(source_of(atoms[: separate + 1]), inside, source_of(atoms[-1:]))
-    return Point(source_of(atoms), "".join(one.text for one in texts_in(inside)))
+    if code.strip().upper().startswith("HYPERLINK") and inside:
+        begin, end = source_of(atoms[: separate + 1]), source_of(atoms[-1:])
+        return [Mark(TagKind.OPEN, "", pieces=begin), *inside, Mark(TagKind.CLOSE, "", pieces=end)]
+    return [Mark(TagKind.POINT, "", shows="".join(one.text for one in texts_in(inside)), pieces=source_of(atoms))]

@@ -7,8 +7,8 @@ for their titles:
 
     ::: tip A title      !!! note "A title"      === "A tab"      {{% notice %}}      {% endif %}      {: .wide }
 
-For the parser of the rest there is a line in the place of such a line that ends the block before it, and after which
-the lines that belong to it stand where they do.
+For the parser of the rest there is a line in the place of such a line that ends the block before it, after which the
+lines that belong to it stand where they do: a heading with the title, or a comment.
 """
 
 import re
@@ -33,7 +33,7 @@ from service.documents.draft import (
     filled,
     has_language,
 )
-from service.documents.inline_tags import Item, Mark, decode, encode
+from service.documents.inline import Item, Mark, encode
 from service.documents.markdown_inline import (
     IS_LABEL,
     Inline,
@@ -41,12 +41,13 @@ from service.documents.markdown_inline import (
     parser,
     read_inline,
     reads_as,
+    translated_items,
     write_inline,
 )
 from service.records import TextFormat, Translation, WarningKind
 
 _NOTHING = "<!-- -->"  # a block by itself, in any other block
-_ITEM = f"-   {_NOTHING}"  # lines below it are indented by four
+_ITEM = "-   "  # lines below it are indented by four
 _FIRST = frozenset("!/:<=?[i{")
 _BEFORE = r"(?P<before>(?:[ \t]|>)*)"
 _CONTAINER = re.compile(
@@ -59,33 +60,21 @@ _WITH_BODY = re.compile(
     r"|===[!+]?[ \t]+\"(?P<tab>[^\"]+)\")[ \t]*"
 )
 _WITHOUT_TITLE = re.compile(
-    rf"{_BEFORE}(?:(?:\{{\{{[^{{}}]*\}}\}}|\{{%(?:[^%]|%(?!\}}))*%\}}|<%[^%]*%>)[ \t]*)+"
-    rf"|{_BEFORE.replace('before', 'above')}(?:\{{(?::[^{{}}]*|[ \t]*[#.][^{{}}]*)\}}|\[\[?_?(?:TOC|toc)_?\]?\]"
-    r"|import[ \t][^'\"]*from[ \t]+['\"][^'\"]+['\"];?|<<<[ \t]*\S+)[ \t]*"
+    rf"{_BEFORE}(?:(?:(?:\{{\{{[^{{}}]*\}}\}}|\{{%(?:[^%]|%(?!\}}))*%\}}|<%[^%]*%>)[ \t]*)+"
+    r"|(?:\{(?::[^{}]*|[ \t]*[#.][^{}]*)\}|\[\[?_?(?:TOC|toc)_?\]?\]"
+    r"|import[ \t][^'\"]*from[ \t]+['\"][^'\"]+['\"];?|<<<[ \t]*\S+)[ \t]*)"
 )
 
 
-class DialectLine(NamedTuple):
-    """A line of another dialect."""
-
-    in_its_place: str  # for the parser
-    begin: int  # of its title in the line
-    end: int  # the same: it has none
-
-
-def dialect_line(line: str) -> DialectLine | None:
-    """Return what a line of another dialect is to the parser, and where its title is; None: the line is CommonMark."""
+def as_commonmark(line: str) -> str:
+    """Return what the parser reads in the place of a line: for most lines, the line."""
     if line.lstrip(" \t>")[:1] not in _FIRST:
-        return None
-    if match := _WITH_BODY.fullmatch(line):
-        place = match.span("title") if match["title"] is not None else match.span("tab")
-        return DialectLine(match["before"] + _ITEM, *(place if place[0] >= 0 else (0, 0)))
-    if match := _CONTAINER.fullmatch(line):
-        place = match.span("label") if match["label"] else match.span("title")
-        return DialectLine(match["before"] + _NOTHING, *(place if place[0] >= 0 else (0, 0)))
-    if match := _WITHOUT_TITLE.fullmatch(line):
-        return DialectLine((match["before"] or match["above"] or "") + _NOTHING, 0, 0)
-    return None
+        return line
+    for pattern, item in ((_WITH_BODY, _ITEM), (_CONTAINER, ""), (_WITHOUT_TITLE, "")):
+        if match := pattern.fullmatch(line):
+            title = next(filter(None, (match.groupdict().get(name) for name in ("title", "tab", "label"))), "")
+            return f"{match['before']}{item}{f'# {title}' if title.strip() else _NOTHING}"
+    return line
 
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -97,7 +86,6 @@ _HTML_TAG = re.compile(r"<[^>]*>")
 _NUMBER = re.compile(r"(\d+)([.)])")
 _BARE_PIPE = re.compile(r"(?<!\\)\|")
 _SPACE = " \t"
-_TITLE = Token("title", "", 0)  # what the title in a line of another dialect stands in
 
 
 class _Line(NamedTuple):
@@ -140,17 +128,6 @@ class _Block(NamedTuple):
                 yield Unit(encode(run.items), TextFormat.XLIFF, self.number)
 
 
-class _SourceLine(NamedTuple):
-    """A line of a file."""
-
-    begin: int
-    text: str  # without its end
-
-    def part(self, column: int, length: int) -> _Line:
-        """Return a part of it."""
-        return _Line(self.begin + column, self.begin + column + length, self.text[:column])
-
-
 def read(text: str) -> Draft:
     """Return the draft of a Markdown file."""
     file = _File(text)
@@ -164,12 +141,13 @@ class _File:
         self._text = text
         self._md = parser()
         self._references: References = {}  # the parser fills it
-        self._lines = list(_source_lines(text))
+        self._lines = _LINE_END.split(text)
+        self._begins = [0, *(match.end() for match in _LINE_END.finditer(text))]
         self._lost: list[Notice] = []
         self._row = self._column = 0  # where the last cell of a table ended
-        tokens = self._md.parse("\n".join(_as_commonmark(self._lines)), self._references)
-        blocks = [block for place in range(len(tokens)) if (block := self._block(tokens, place))]
-        self.blocks = sorted([*blocks, *self._titles(tokens)], key=lambda block: block.lines[0].begin)
+        self._parsed = _as_commonmark(self._lines)
+        tokens = self._md.parse("\n".join(self._parsed), self._references)
+        self.blocks = [block for place in range(len(tokens)) if (block := self._block(tokens, place))]
 
     def _block(self, tokens: list[Token], place: int) -> _Block | None:
         """Return the block of a token; None where it is none, or has no language."""
@@ -182,7 +160,7 @@ class _File:
                 lines = [self._cell(token)]
             else:
                 parts = token.content.rstrip("\n").split("\n")
-                lines = [_content(self._lines[token.map[0] + i], part) for i, part in enumerate(parts)]
+                lines = [self._content(row, part) for row, part in enumerate(parts, start=token.map[0])]
         except ValueError:
             self._lost.append(Notice(WarningKind.NOT_TRANSLATED, token.map[0] + 1))
             return None
@@ -196,27 +174,30 @@ class _File:
         is_language = not _LITERAL_HTML.match(source) and has_language(_HTML_TAG.sub("", source))
         return _Block(tuple(lines), Inline(source), number, opener) if is_language else None
 
-    def _titles(self, tokens: list[Token]) -> Iterator[_Block]:
-        """Yield the titles in lines of other dialects."""
-        code = {
-            row for token in tokens if token.map and token.type in {"fence", "code_block"} for row in range(*token.map)
-        }
-        for row in range(_num_lines_of_front_matter(self._lines), len(self._lines)):
-            line = self._lines[row]
-            found = dialect_line(line.text) if row not in code else None
-            if found is not None and has_language(line.text[found.begin : found.end]):
-                inline = read_inline(self._md, line.text[found.begin : found.end], self._references)
-                yield _Block((line.part(found.begin, found.end - found.begin),), inline, row + 1, _TITLE)
+    def _part(self, row: int, column: int, text: str) -> _Line:
+        begin = self._begins[row] + column
+        return _Line(begin, begin + len(text), self._lines[row][:column])
+
+    def _content(self, row: int, part: str) -> _Line:
+        """Return where the text of a block is in a line; indentation and a heading's closing `#` are no text.
+
+        Raises:
+            ValueError: it is not there.
+        """
+        text, line = part.lstrip(_SPACE), self._lines[row]
+        column = line.rindex(text)
+        if line[column + len(text) :].strip(_SPACE + "#") and line == self._parsed[row]:
+            raise ValueError("the text is not at the end of its line")
+        return self._part(row, column, text)
 
     def _cell(self, token: Token) -> _Line:
         """Return where a cell is in its row: after the last one."""
         assert token.map is not None
-        number = token.map[0]
-        line = self._lines[number]
+        row = token.map[0]
         text = token.content.replace("|", "\\|")  # the parser has taken these backslashes away
-        column = line.text.index(text, self._column if number == self._row else 0)
-        self._row, self._column = number, column + len(text)
-        return line.part(column, len(text))
+        column = self._lines[row].index(text, self._column if row == self._row else 0)
+        self._row, self._column = row, column + len(text)
+        return self._part(row, column, text)
 
     def _without_marker(self, lines: list[_Line], parent: str) -> list[_Line]:
         """Return the lines of a paragraph without the `[ ] ` of a task or the `[!NOTE]` of an alert."""
@@ -252,7 +233,7 @@ class _File:
 
     def _shape(self, text: str) -> list[tuple[str, int]]:
         """Return the kinds of a file's blocks."""
-        lines = _as_commonmark(list(_source_lines(text)))
+        lines = _as_commonmark(_LINE_END.split(text))
         return [(token.type, token.level) for token in self._md.parse("\n".join(lines), {})]
 
     def _slots(self, block: _Block, answers: Sequence[Answer]) -> Iterator[Slot]:
@@ -263,28 +244,28 @@ class _File:
         """Return the block's new source, without prefixes; raises DoesNotFit."""
         if block.is_html:
             return texts[0]
-        inline = block.inline
-        texts_left = iter(texts)
-        items = decode(next(texts_left), inline.items) if inline.has_language else inline.items
-        sources: dict[int, str] = {}  # of images, by mark
+        inline, texts_left = block.inline, iter(texts)
+        items = translated_items(next(texts_left), inline) if inline.has_language else inline.items
         for mark_id, alt in inline.alts.items():
             if alt.has_language:
-                sources[mark_id] = self._alt(alt, next(texts_left))
-        items = [_with_alt(item, inline, sources) for item in items]
+                alt_items = translated_items(next(texts_left), alt)
+                written, _ = write_inline(self._md, alt_items, alt, self._references)
+                items = [
+                    _with_alt(one, alt.source, written) if isinstance(one, Mark) and one.id == mark_id else one
+                    for one in items
+                ]
         source, items = write_inline(self._md, items, inline, self._references)
         if block.is_cell:
             return _BARE_PIPE.sub(r"\\|", source)
-        if block.opener is _TITLE:
-            return source.replace('"', "'")  # it may stand in quotes
+        if self._text[block.lines[-1].end :].startswith('"'):  # a title of another dialect
+            source = source.replace('"', "'")
+            items = [item.replace('"', "'") if isinstance(item, str) else item for item in items]
         source = self._as_block(block, source, items)
         if block.is_wrapped:
             wrapped = _wrapped(source, max(len(line) for line in inline.source.split("\n")))
-            if self._is_block(block, wrapped) and self._reads_as(wrapped, items):
+            if self._is_block(block, wrapped) and reads_as(self._md, wrapped, items, self._references):
                 return wrapped
         return source
-
-    def _alt(self, alt: Inline, text: str) -> str:
-        return write_inline(self._md, decode(text, alt.items), alt, self._references)[0]
 
     def _as_block(self, block: _Block, source: str, items: list[Item]) -> str:
         """Return the source, with a backslash where its beginning or its end would be read as something else."""
@@ -294,12 +275,9 @@ class _File:
             "\\" + source,
             f"{source[:-1]}\\{source[-1:]}",
         ):
-            if self._is_block(block, candidate) and self._reads_as(candidate, items):
+            if self._is_block(block, candidate) and reads_as(self._md, candidate, items, self._references):
                 return candidate
         raise DoesNotFit("the translation is read as another kind of block")
-
-    def _reads_as(self, source: str, items: list[Item]) -> bool:
-        return reads_as(self._md, source, items, self._references)
 
     def _is_block(self, block: _Block, source: str) -> bool:
         """Whether the source is one block, of the same kind."""
@@ -321,48 +299,19 @@ class _File:
         return first + "".join(end + prefix + line for prefix, line in zip(prefixes, others, strict=False))
 
 
-def _source_lines(text: str) -> Iterator[_SourceLine]:
-    begin = 0
-    for match in _LINE_END.finditer(text):
-        yield _SourceLine(begin, text[begin : match.start()])
-        begin = match.end()
-    yield _SourceLine(begin, text[begin:])
+def _as_commonmark(lines: list[str]) -> list[str]:
+    """Return what the parser reads: the lines with empty ones in the place of front matter."""
+    matter = _FRONT_MATTER.match("\n".join(lines))
+    num_lines = matter[0].count("\n") + 1 if matter else 0
+    return [""] * num_lines + list(map(as_commonmark, lines[num_lines:]))
 
 
-def _as_commonmark(lines: list[_SourceLine]) -> list[str]:
-    """Return the lines with empty ones in the place of front matter, and others for those of other dialects."""
-    num_lines = _num_lines_of_front_matter(lines)
-    texts = [line.text for line in lines[num_lines:]]
-    return [""] * num_lines + [found.in_its_place if (found := dialect_line(text)) else text for text in texts]
-
-
-def _num_lines_of_front_matter(lines: list[_SourceLine]) -> int:
-    matter = _FRONT_MATTER.match("\n".join(line.text for line in lines))
-    return matter[0].count("\n") + 1 if matter else 0
-
-
-def _content(line: _SourceLine, part: str) -> _Line:
-    """Return where the text of a block is in a line; indentation and a heading's closing `#` are no text.
-
-    Raises:
-        ValueError: it is not there.
-    """
-    text = part.lstrip(_SPACE)
-    column = line.text.rindex(text)
-    if line.text[column + len(text) :].strip(_SPACE + "#"):
-        raise ValueError("the text is not at the end of its line")
-    return line.part(column, len(text))
-
-
-def _with_alt(item: Item, inline: Inline, sources: dict[int, str]) -> Item:
-    """Return an image with its new text; one whose text was the name of its reference gets that name."""
-    if isinstance(item, str) or item.id not in sources:
-        return item
-    alt = inline.alts[item.id].source
-    rest = item.source[len("![") + len(alt) :]
-    if rest in IS_LABEL and sources[item.id] != alt:
+def _with_alt(image: Mark, alt: str, written: str) -> Mark:
+    """Return an image with another text; one whose text was the name of its reference gets that name."""
+    rest = image.source[len("![") + len(alt) :]
+    if rest in IS_LABEL and written != alt:
         rest = f"][{alt}]"
-    return item._replace(source=f"![{sources[item.id]}{rest}")
+    return image._replace(source=f"![{written}{rest}")
 
 
 def _wrapped(source: str, width: int) -> str:

@@ -4,9 +4,11 @@ markdown-it-py says what is markup and not where it stands: each of its rules is
 """
 
 import re
+import string
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from html import unescape
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -17,20 +19,25 @@ from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
 from service.documents.draft import DoesNotFit, has_language
-from service.documents.inline_tags import Item, Mark, merged, with_html_pairs
+from service.documents.inline import Item, Mark, decode, merged, with_html_pairs
 from service.text.document import TagKind
 from service.text.lexer import HTML, is_untouched
 
 References: TypeAlias = dict[str, Any]  # what the parser keeps of a file: link reference definitions, footnotes
 InlineRule: TypeAlias = Callable[[StateInline, bool], bool]
 
-_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # what a backslash may stand before: CommonMark, section 2.4
+# A backslash before everything that may be markup: CommonMark, section 2.4.
+_ESCAPED = str.maketrans({character: "\\" + character for character in string.punctuation})
+_REPEATED_LABEL = re.compile(r"(\[([^\[\]]*)\])\[\2\]")
 IS_LABEL = ("]", "][]")  # ends of a link whose text is also the name of its reference
 _MAX_SHOWN = 400  # characters of code that the server sees, and protects in all of its length
 _PLACE, _LABEL = "place", "label"  # in a token's `meta`
-_UNTOUCHED = "untouched"  # a token in the place of an element of HTML that stays as it is
-_MOST_TOKENS = 40  # of such an element
-_TAG_NAME = re.compile(r"<([A-Za-z][A-Za-z0-9-]*)")
+_UNTOUCHED = "untouched"  # an element of HTML that stays as it is
+_ELEMENT = re.compile(
+    r"(?P<tag><(?P<name>[A-Za-z][\w-]*)\b[^<>]*(?<!/)>)(?P<inside>(?:(?!</?(?P=name)\b).){0,2000}+)</(?P=name)\s*>",
+    re.DOTALL | re.IGNORECASE,
+)
+_TAG = re.compile(r"<[^<>]*>")
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 
 
@@ -42,21 +49,12 @@ class Inline:
     items: list[Item] = field(default_factory=list)
     spellings: dict[str, str] = field(default_factory=dict)  # how the source escapes a character: "&": "&amp;"
     sometimes: set[str] = field(default_factory=set)  # what the source escapes with a backslash, but not each time
-    labels: dict[int, str] = field(default_factory=dict)  # by mark: the text that is also the name of a reference
     alts: dict[int, "Inline"] = field(default_factory=dict)  # by mark: the text of an image
 
     @property
     def has_language(self) -> bool:
         """Whether there is a letter outside the markup."""
         return any(isinstance(item, str) and has_language(item) for item in self.items)
-
-    def spelled(self, text: str) -> str:
-        """Return the text with the characters escaped that the source escapes each time."""
-        return "".join(self.spellings.get(c, c) if c not in self.sometimes else c for c in text)
-
-    def spelled_often(self, text: str) -> str:
-        """Return the text with the characters escaped that the source escapes once or more."""
-        return "".join(self.spellings.get(character, character) for character in text)
 
 
 def parser() -> MarkdownIt:
@@ -69,9 +67,28 @@ def parser() -> MarkdownIt:
     deflist_plugin(md)
     md.core.ruler.disable(["inline", "text_join"])
     md.inline.ruler2.disable("fragments_join")  # it would join delimiters, with their places, to the text
+    md.inline.ruler.before("autolink", _UNTOUCHED, _untouched)
     for rule in md.inline.ruler.__rules__:
         md.inline.ruler.at(rule.name, _noting_places(rule.name, rule.fn))
     return md
+
+
+def _untouched(state: StateInline, silent: bool) -> bool:
+    """Take an element of HTML that stays as it is with what is in it: code, a footnote's sign."""
+    match = _ELEMENT.match(state.src, state.pos) if state.src[state.pos] == "<" else None
+    if match is None:
+        return False
+    name, inside = match["name"].lower(), _TAG.sub("", match["inside"])
+    if name in HTML.notes:
+        stays = not any(map(str.isalpha, inside)) and not state.src[match.end() : match.end() + 1].isalnum()
+    else:
+        stays = is_untouched(match["tag"], name, HTML)
+    if stays:
+        if not silent:
+            shows = inside.strip() if name not in HTML.unseen and len(inside) <= _MAX_SHOWN else ""
+            state.push(_UNTOUCHED, "", 0).content = unescape(shows)
+        state.pos = match.end()
+    return stays
 
 
 def _noting_places(name: str, rule: InlineRule) -> InlineRule:
@@ -91,6 +108,9 @@ def _noting_places(name: str, rule: InlineRule) -> InlineRule:
 def _note_places(name: str, state: StateInline, tokens: list[Token], begin: int) -> None:
     """Note the places of what a rule has found at `begin`; plain text may come before, whose place nobody needs."""
     end = state.pos
+    if name == "autolink":  # one point for a link and the address in it
+        del state.tokens[-2:], state.tokens_meta[-2:]
+        state.tokens[-1].type, state.tokens[-1].nesting = "autolink", 0
     if name == "link":
         label_end = state.md.helpers.parseLinkLabel(state, begin, disableNested=True)
         next(token for token in tokens if token.type == "link_open").meta[_PLACE] = begin, begin + 1
@@ -116,7 +136,7 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
     ids = count(1)
     open_ids: list[int] = []
     num_escaped = Counter[str]()  # with a backslash
-    for token in _flat(md.inline.parse(source, md, references, []), source):
+    for token in md.inline.parse(source, md, references, []):
         if token.type == "softbreak":
             inline.items.append(" ")
         elif token.type == "text":
@@ -126,11 +146,11 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
             inline.spellings.setdefault(token.content, token.markup)
             num_escaped[token.content] += token.markup[0] == "\\"
         elif token.nesting < 0:
-            inline.items.append(_end_of_pair(inline, token, source, open_ids.pop()))
+            inline.items.append(Mark(TagKind.CLOSE, _source_of(token, source), open_ids.pop()))
         else:
             kind, written = TagKind.OPEN if token.nesting else TagKind.POINT, _source_of(token, source)
             is_shown = token.type == _UNTOUCHED or (token.type == "code_inline" and len(written) <= _MAX_SHOWN)
-            is_break = token.type == "hardbreak" or _BREAK.fullmatch(written) is not None
+            is_break = token.type == "hardbreak" or bool(_BREAK.fullmatch(written))
             mark = Mark(kind, written, next(ids), token.content if is_shown else "", is_break)
             inline.items.append(mark)
             if token.nesting:
@@ -145,63 +165,14 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
     return inline
 
 
-def _flat(tokens: list[Token], source: str) -> Iterator[Token]:
-    """Yield the tokens with one for each `<https://example.com>` and each element of HTML that stays whole."""
-    place = 0
-    while place < len(tokens):
-        token, end = tokens[place], place
-        if token.markup == "autolink":
-            end = next(after for after in range(place + 1, len(tokens)) if tokens[after].markup == "autolink")
-            token = Token("autolink", "", 0, meta=token.meta)
-        elif token.type == "html_inline" and (end := _end_of_untouched(tokens, place, source)) > place:
-            name = _name(token)
-            begins, ends = tokens[place].meta[_PLACE][0], tokens[end].meta[_PLACE][1]
-            shown = "".join(one.content for one in tokens[place : end + 1] if one.type in {"text", "text_special"})
-            is_seen = name not in HTML.unseen and len(shown) <= _MAX_SHOWN
-            token = Token(_UNTOUCHED, "", 0, content=shown.strip() if is_seen else "", meta={_PLACE: (begins, ends)})
-        yield token
-        place = end + 1
-
-
-def _end_of_untouched(tokens: list[Token], begin: int, source: str) -> int:
-    """Return the place of the end tag of an element of HTML that stays as it is; of its start tag if it does not."""
-    name, depth = _name(tokens[begin]), 0
-    if not name or tokens[begin].content.endswith("/>"):
-        return begin
-    for place in range(begin, min(begin + _MOST_TOKENS, len(tokens))):
-        content = tokens[place].content.lower() if tokens[place].type == "html_inline" else ""
-        depth += content.startswith(f"<{name}") - content.startswith(f"</{name}")
-        if content and depth == 0:
-            break
-    else:
-        return begin
-    text = "".join(one.content for one in tokens[begin + 1 : place] if one.type != "html_inline")
-    end = tokens[place].meta[_PLACE][1]
-    if name in HTML.notes:
-        return begin if any(map(str.isalpha, text)) or source[end : end + 1].isalnum() else place
-    return place if is_untouched(tokens[begin].content, name, HTML) else begin
-
-
-def _name(token: Token) -> str:
-    """Return the name of a start tag of HTML; empty: it is none."""
-    tag = _TAG_NAME.match(token.content)
-    return tag[1].lower() if tag else ""
-
-
-def _end_of_pair(inline: Inline, token: Token, source: str, mark_id: int) -> Mark:
-    mark = Mark(TagKind.CLOSE, _source_of(token, source), mark_id)
-    if mark.source in IS_LABEL:
-        begin, end = token.meta[_LABEL]
-        inline.labels[mark_id] = source[begin:end]
-    return mark
-
-
 def _source_of(token: Token, source: str) -> str:
     begin, end = token.meta[_PLACE]
     if token.type == "strong_open":  # two delimiters, of which the parser turns the inner one into the tag
         begin -= 1
     elif token.type == "strong_close":
         end += 1
+    elif token.type == "link_close" and source[begin:end] in IS_LABEL:
+        return f"][{source[slice(*token.meta[_LABEL])]}]"
     return source[begin:end]
 
 
@@ -214,10 +185,11 @@ def write_inline(md: MarkdownIt, items: list[Item], inline: Inline, references: 
     Raises:
         DoesNotFit: as it would have to be written, it is not read so.
     """
-    items = _with_labels(_tidy(items), inline)
+    always = {one: written for one, written in inline.spellings.items() if one not in inline.sometimes}
     for wanted in (items, [_with_asterisks(item) for item in items]):
-        for spell in (inline.spelled, inline.spelled_often, _escaped):
-            source = joined(wanted, spell).strip(" ")
+        for spell in (str.maketrans(always), str.maketrans(inline.spellings), _ESCAPED):
+            source = "".join(item.translate(spell) if isinstance(item, str) else item.source for item in wanted)
+            source = _REPEATED_LABEL.sub(r"\1", source.strip(" "))
             if reads_as(md, source, wanted, references):
                 return source, wanted
     raise DoesNotFit("the translation cannot be written with the markup of its source")
@@ -237,58 +209,19 @@ def _seen(items: list[Item]) -> list[str | tuple[TagKind, str]]:
     return [one for one in seen if one]
 
 
-def _tidy(items: list[Item]) -> list[Item]:
-    """Return the items without spaces around hard breaks, and with those inside `**` outside: `** a**` is not bold."""
-    tidy: list[Item] = []
-    for item in merged(items):
-        last = tidy[-1] if tidy else ""
-        if isinstance(item, str):
-            text = item.lstrip(" ")
-            if isinstance(last, Mark) and _is_delimiter(last, TagKind.OPEN) and text != item:
-                tidy.insert(_before_delimiters(tidy), " ")
-                tidy.append(text)
-            elif (isinstance(last, Mark) and last.source.endswith("\n")) or (
-                isinstance(last, str) and last[-1:] == " "
-            ):
-                tidy.append(text)
-            else:
-                tidy.append(item)
-            continue
-        is_end = _is_delimiter(item, TagKind.CLOSE)
-        if isinstance(last, str) and last[-1:] == " " and (is_end or item.source.endswith("\n")):
-            tidy[-1] = last.rstrip(" ")
-            tidy += [item, " "] if is_end else [item]
-        else:
-            tidy.append(item)
-    return merged(tidy)
+def translated_items(text: str, inline: Inline) -> list[Item]:
+    """Return a translation in XLIFF with the marks of its source; raises DoesNotFit.
 
-
-def _is_delimiter(mark: Mark, kind: TagKind) -> bool:
-    return mark.kind is kind and mark.source[0] in "*_~"
-
-
-def _before_delimiters(items: list[Item]) -> int:
-    """Return the place before the opening delimiters at the end of the items."""
-    place = len(items)
-    while place and isinstance(mark := items[place - 1], Mark) and _is_delimiter(mark, TagKind.OPEN):
-        place -= 1
-    return place
-
-
-def _with_labels(items: list[Item], inline: Inline) -> list[Item]:
-    """Return the items with the name of the reference where a link's text is not that name any more."""
-    labelled = list(items)
-    begins: dict[int, int] = {}
+    There are no spaces inside pairs, since `** a**` is not bold, nor at the ends of lines.
+    """
+    text = re.sub(r'((?:<g id="\d+">)+)( +)', r"\2\1", re.sub(r"( +)((?:</g>)+)", r"\2\1", text))
+    items = decode(re.sub(r" {2,}", " ", text), inline.items)
     for place, item in enumerate(items):
-        if isinstance(item, str):
-            continue
-        if item.kind is TagKind.OPEN:
-            begins[item.id] = place + 1
-        elif item.kind is TagKind.CLOSE and item.id in inline.labels:
-            label = inline.labels[item.id]
-            if joined(items[begins[item.id] : place], inline.spelled) != label:
-                labelled[place] = item._replace(source=f"][{label}]")
-    return labelled
+        if isinstance(item, Mark) and item.source.endswith("\n"):
+            before, after = items[:place][-1:], items[place + 1 :][:1]
+            items[place - 1 : place] = [one.rstrip(" ") if isinstance(one, str) else one for one in before]
+            items[place + 1 : place + 2] = [one.lstrip(" ") if isinstance(one, str) else one for one in after]
+    return merged(items)
 
 
 def _with_asterisks(item: Item) -> Item:
@@ -296,13 +229,3 @@ def _with_asterisks(item: Item) -> Item:
     if isinstance(item, Mark) and set(item.source) == {"_"}:
         return item._replace(source="*" * len(item.source))
     return item
-
-
-def _escaped(text: str) -> str:
-    """Return the text with a backslash before everything that could be markup."""
-    return _PUNCTUATION.sub(r"\\\1", text)
-
-
-def joined(items: list[Item], spell: Callable[[str], str]) -> str:
-    """Return the source of these items, with their text as `spell` writes it."""
-    return "".join(spell(item) if isinstance(item, str) else item.source for item in items)

@@ -1,6 +1,6 @@
 """Plain text, HTML and XML: pieces that the server takes as they are, cut where no sentence is.
 
-Of XML, Android's resources, Apple's plurals and XLIFF have rules of their own.
+Books (EPUB) are pages of HTML.  Of XML, Android's resources, Apple's plurals and XLIFF have rules of their own.
 """
 
 import re
@@ -11,9 +11,21 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 from unicodedata import category
 
-from service.documents.draft import Answer, Draft, Lines, Passage, Slot, Unit, draft_of_passages, has_language
-from service.documents.inline_tags import escaped
+from service.documents.draft import (
+    Answer,
+    Draft,
+    FileDraft,
+    Lines,
+    Passage,
+    Slot,
+    Unit,
+    draft_of_passages,
+    has_language,
+)
+from service.documents.inline import escaped
 from service.documents.messages import Message, draft_of_messages
+from service.documents.package import Package, Part, Said, draft_of_parts
+from service.documents.paragraphs import PartReader, Vocabulary, names
 from service.documents.xml import Element, attributes_at, prefix_at, read_tree, translated_elements
 from service.records import TextFormat, WarningKind
 from service.text.lexer import HTML, Elements, TokenKind, lex
@@ -71,14 +83,19 @@ def _cut(text: str, least: int, most: int) -> int:
     return cut if cut > least else most
 
 
-def read_html(text: str) -> Draft:
-    """Return the draft of an HTML file, some blocks a unit; what is not to be translated is not cut."""
-    ends = [*_block_ends(text), len(text)]
-    cuts = [0]
+def read_html(text: str, begin: int = 0, always: Sequence[Slot] = ()) -> Draft:
+    """Return the draft of an HTML file, some blocks a unit; what is not to be translated is not cut.
+
+    Args:
+        begin: of what is read.
+        always: what is written before it.
+    """
+    ends = [*(place for place in _block_ends(text) if place > begin), len(text)]
+    cuts = [begin]
     for place, following in zip(ends, [*ends[1:], len(text)], strict=True):
         if place == len(text) or following - cuts[-1] > PIECE:
             cuts.append(place)
-    return _draft(text, pairwise(cuts), TextFormat.HTML)
+    return _draft(text, pairwise(cuts), TextFormat.HTML, always)
 
 
 def _block_ends(text: str) -> Iterator[int]:
@@ -93,7 +110,7 @@ def _block_ends(text: str) -> Iterator[int]:
             yield token.end if token.kind is TokenKind.CLOSE else token.begin
 
 
-def _draft(text: str, places: Iterable[tuple[int, int]], text_format: TextFormat) -> Draft:
+def _draft(text: str, places: Iterable[tuple[int, int]], text_format: TextFormat, always: Sequence[Slot] = ()) -> Draft:
     """Return the draft of a file with a unit at each of the places that has language."""
     lines = Lines(text)
     passages = [
@@ -101,11 +118,62 @@ def _draft(text: str, places: Iterable[tuple[int, int]], text_format: TextFormat
         for begin, end in places
         if has_language(said := text[begin:end])
     ]
-    return draft_of_passages(text, passages)
+    return draft_of_passages(text, passages, always=always)
 
 
 def _slots(begin: int, end: int, answers: Sequence[Answer]) -> tuple[Slot]:
     return (Slot(begin, end, answers[0].text),)
+
+
+_HTML_ROOT = re.compile(r"<html\b[^<>]*+>")
+_BOOK = Vocabulary(
+    namespaces={
+        "http://www.idpf.org/2007/opf": "opf",
+        "http://purl.org/dc/elements/1.1/": "dc",
+        "http://www.daisy.org/z3986/2005/ncx/": "ncx",
+    },
+    paragraphs=frozenset(),
+    write=lambda _, text: (text,),
+    plain=names(dc="title description subject language", ncx="text"),
+    named={"opf:reference": ("title",)},
+    languages={
+        "dc:language": ("",),
+        **dict.fromkeys(("opf:package", "ncx:ncx", "dc:title", "dc:description", "dc:subject"), ("lang",)),
+    },
+)
+
+
+class _Page:
+    """A page, as the readers of other parts are."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        root = _HTML_ROOT.search(text)
+        self._begin = root.end() if root else 0
+        named = attributes_at(text, root.start(), root.end()) if root else {}
+        self.languages = [
+            Said("lang", one.value, one.begin, one.end, one.value)
+            for name, one in named.items()
+            if name in {"lang", "xml:lang"}
+        ]
+
+    def draft(self) -> Draft:
+        return read_html(self.text, self._begin, always=[one.slot for one in self.languages])
+
+
+def read_book(package: Package, target_language: str = "") -> FileDraft:
+    """Return the draft of a book; raises ValueError."""
+    if "META-INF/container.xml" not in package.entries:
+        raise ValueError("the package is no EPUB: it has no part META-INF/container.xml")
+    locked = package.read("META-INF/encryption.xml") if "META-INF/encryption.xml" in package.entries else b""
+    if re.search(rb"URI\s*=\s*[\"'][^\"']*\.x?html?[\"']", locked):
+        raise ValueError("the book is protected against copying (DRM): its pages cannot be read")
+    pages = package.read_texts(lambda name: name.lower().endswith((".xhtml", ".html", ".htm")), document_type=None)
+    others = package.read_texts(lambda name: name.lower().endswith((".opf", ".ncx")), document_type="empty")
+    found: dict[str, Part] = {name: _Page(text) for name, text in pages.items()}
+    found |= {name: PartReader(text, _BOOK).read() for name, text in others.items()}
+    parts = {name: found[name] for name in package.entries if name in found}
+    return draft_of_parts(package, parts, target_language)
 
 
 _NO_TEXT = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|&[^;\s]*;", re.DOTALL)

@@ -3,9 +3,9 @@
 import re
 from html import unescape
 
-from service.documents.draft import FileDraft
-from service.documents.inline_content import ALONE, Format
-from service.documents.inline_tags import escaped
+from service.documents.draft import FileDraft, Source
+from service.documents.inline import Format, escaped
+from service.documents.inline_content import ALONE
 from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in, names
 from service.documents.xml import Element, Tag, attributes_at
@@ -43,6 +43,7 @@ _NO_FORMAT = re.compile(
 _BULLET = re.compile(r'<[^<>]*"[^\w"]*\w?[^\w"]*"/?>')  # of a list; Word's circle is an "o" of Courier
 _SHEET_HEADERS = {f"x:{kind}{place}" for kind in ("odd", "even", "first") for place in ("Header", "Footer")}
 _HEADER_CODE = re.compile(r'&amp;(?:"[^"]*"|&quot;.*?&quot;|[0-9]+|K[0-9A-F]{6}|.)')
+_DROP_CAP = re.compile(r'<w:framePr\b[^<>]*\bw:dropCap="(?:drop|margin)"')
 _CHOSEN = re.compile(r"<\w+:(?:dataBinding|dropDownList|comboBox|date|checkbox)\b")
 _SHEET_TEXT = re.compile(
     r"inlineStr|Header>|Footer>|<(?:\w+:)?(?:dataValidation|hyperlink)\s[^>]*(?:prompt|error|tooltip)"
@@ -52,27 +53,27 @@ _LITERAL = re.compile(r"<(?:\w+:)?(?:f|formula[12]?|definedName)(?:\s[^<>]*)?>([
 _NAME = re.compile(r"""<(?:\w+:)?(?:tableColumn|cacheField|filter|customFilter|s)\s[^<>]*?\b(?:name|val|v)="([^"]*)""")
 
 
-def _write(form: Format, properties: str, text: str) -> str:
+def _write(form: Format, text: str) -> Source:
     """Return text as runs."""
     prefix = form.prefix
-    if form.family == "x":
-        written = f'<{prefix}t xml:space="preserve">{escaped(text)}</{prefix}t>'
-        return written if form.key == ALONE else f"<{prefix}r>{properties}{written}</{prefix}r>"
+
+    def run(content: str) -> Source:
+        return f"<{prefix}r>", *form.source, f"{content}</{prefix}r>"
+
     if form.family == "a":
-        line_break = f"<{prefix}br>{properties}</{prefix}br>"
-        lines = (
-            f"<{prefix}r>{properties}<{prefix}t>{escaped(one)}</{prefix}t></{prefix}r>" if one else ""
-            for one in text.split("\n")
-        )
-        return line_break.join(lines)
-    pieces = (
+        written: Source = ()
+        for number, line in enumerate(text.split("\n")):
+            written += (f"<{prefix}br>", *form.source, f"</{prefix}br>") if number else ()
+            written += run(f"<{prefix}t>{escaped(line)}</{prefix}t>") if line else ()
+        return written
+    content = "".join(
         f"<{prefix}{_ELEMENTS[piece]}/>"
         if piece in _ELEMENTS
         else f'<{prefix}t xml:space="preserve">{escaped(piece)}</{prefix}t>'
-        for piece in _PIECES.split(text)
+        for piece in (_PIECES.split(text) if form.family == "w" else [text])
         if piece
     )
-    return f"<{prefix}r>{properties}{''.join(pieces)}</{prefix}r>"
+    return (content,) if form.family == "x" and form.key == ALONE else run(content)
 
 
 _WORDS = Vocabulary(
@@ -138,6 +139,13 @@ class OfficeReader(PartReader):
                 begin = code.end() if code else begin
         elif node.name in {"c:v", "cx:pt"} and node.text in self._labels:
             return  # as the cell that it shows
+        elif (
+            node.name == "w:p"
+            and (first := node.elements[:1])
+            and _DROP_CAP.search(self.text, node.begin, first[0].end)
+        ):
+            texts = [text for run in node.elements for text in run.elements if text.name == "w:t"]
+            self._initial = texts[0] if len(texts) == 1 else None
         elif not (self._is_master and node.name == "p:sp" and ":ph" in self.text[node.begin : node.end]):
             super().take(node)
 

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from service.documents.draft import FileDraft
-from service.documents.inline_content import Format
-from service.documents.inline_tags import escaped
+from service.documents.draft import FileDraft, Source
+from service.documents.inline import Format, escaped
 from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in, names
 from service.documents.xml import Element, Tag, attributes_at
@@ -26,7 +25,7 @@ _PARTS = re.compile(r"(?:.*/)?(?:content|styles|meta)\.xml\Z")
 _REVISION = re.compile(r"rsid\Z|\Alanguage|\Acountry|\Arfc-language-tag")
 
 
-def _write(form: Format, opened: str, text: str) -> str:
+def _write(form: Format, text: str) -> Source:
     """Return text in its spans."""
     prefix = form.prefix
 
@@ -37,7 +36,7 @@ def _write(form: Format, opened: str, text: str) -> str:
             return f"<{prefix}line-break/>"
         return f'<{prefix}s {prefix}c="{len(piece)}"/>' if piece.startswith("  ") else escaped(piece)
 
-    return opened + "".join(map(element, _PIECES.split(text))) + form.ends
+    return *form.source, "".join(map(element, _PIECES.split(text))) + form.ends
 
 
 _FIELDS = """

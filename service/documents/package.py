@@ -16,7 +16,7 @@ from typing import Literal, Protocol, Self
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from model.language_codes import subtags_of
-from service.documents.draft import Draft, FileDraft
+from service.documents.draft import Draft, FileDraft, Slot
 from service.documents.xml import require_well_formed
 
 MAX_PARTS = 10_000
@@ -173,6 +173,11 @@ class Said:
     begin: int
     end: int
     written: str  # what is written there
+
+    @property
+    def slot(self) -> Slot:
+        """What is written anew."""
+        return Slot(self.begin, self.end, self.written)
 
 
 class Part(Protocol):

@@ -8,21 +8,28 @@ everything else in it keeps its bytes.  What elements mean is said by a `Vocabul
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import unescape
-from typing import Self
+from typing import NamedTuple, Self
 
-from service.documents.draft import Draft, Notice, Slot, Unit, Written, has_language, text_of
+from service.documents.draft import (
+    Answer,
+    DoesNotFit,
+    Draft,
+    Passage,
+    Slot,
+    Source,
+    Unit,
+    draft_of_passages,
+    has_language,
+)
+from service.documents.inline import Format, Item, Mark, decode, encode, escaped, merged
 from service.documents.inline_content import (
     ALONE,
     CODE,
     Atom,
-    Container,
-    Format,
-    Point,
-    Source,
     Text,
     joined,
     main_format,
@@ -31,14 +38,14 @@ from service.documents.inline_content import (
     with_fields,
     without_frame,
 )
-from service.documents.inline_tags import Item, TagsLost, decode, encode, escaped
 from service.documents.package import Said
 from service.documents.xml import Element, Tag, attributes_at, element_of, pieces, prefix_at
-from service.records import TextFormat, Translation, WarningKind
+from service.records import TextFormat
 from service.text.document import TagKind
 
 _EMPTY = re.compile(r"<[^\s<>/]+\s*/>|<[^\s<>]+\s*>\s*</[^<>]+>")
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)(?:"|\Z)')
+_INITIAL = re.compile(r"\W*\w")
 MAX_PLACES = 500_000  # texts, and what says a language; 1,000 pages have a fifth of that
 
 
@@ -48,7 +55,7 @@ class Vocabulary:
 
     namespaces: Mapping[str, str]
     paragraphs: frozenset[str]
-    write: Callable[[Format, str, str], str]  # format, what its properties are now, text -> elements
+    write: Callable[[Format, str], Source]  # format, text -> elements
     runs: frozenset[str] = frozenset()  # hold properties, and text elements among others
     properties: frozenset[str] = frozenset()  # of runs
     texts: frozenset[str] = frozenset()  # hold text
@@ -72,27 +79,47 @@ def names(**by_prefix: str) -> frozenset[str]:
     return frozenset(f"{prefix}:{name}" for prefix, given in by_prefix.items() for name in given.split())
 
 
-@dataclass(slots=True)
-class Place:
-    """What is written anew: a paragraph, a text or an attribute."""
-
+class _Paragraph(NamedTuple):
     begin: int
     end: int
-    items: list[Item] = field(default_factory=list)
-    atoms: dict[int, Atom] = field(default_factory=dict)  # by the ids of marks
-    before: list[Source] = field(default_factory=list)
-    after: list[Source] = field(default_factory=list)
-    base: Format | None = None  # None: plain text
+    before: Source
+    items: Sequence[Item]
+    after: Source
+    main: Format
+    initial: Element | None  # that has the first letter
+
+    def slots(self, write: Callable[[Format, str], Source], answers: Sequence[Answer]) -> Iterator[Slot]:
+        """Yield its translation; raises DoesNotFit."""
+        formats, written = [self.main], list(self.before)
+        items = decode(answers[0].text, self.items)
+        if self.initial:
+            letter = _INITIAL.match(items[0]) if items and isinstance(items[0], str) else None
+            if letter is None:
+                raise DoesNotFit("the translation does not begin with a letter")
+            yield Slot(self.initial.content, self.initial.content_end, escaped(letter[0]))
+            items[0] = letter.string[letter.end() :]
+        for item in items:
+            if isinstance(item, str):
+                written += write(formats[-1], item)
+                continue
+            if item.kind is TagKind.CLOSE:
+                formats.pop()
+            written += item.pieces
+            if item.format is not None:
+                formats.append(item.format)
+        yield Slot(self.begin, self.end, (*written, *self.after))
 
 
 class PartReader:
-    """Reads one part; `places` are in the order of their ends, so that what is in a paragraph comes before it."""
+    """Reads one part; what is in a paragraph comes before it."""
 
     def __init__(self, text: str, vocabulary: Vocabulary) -> None:
         """Read nothing yet."""
         self.text = text
-        self.places: list[Place | Said] = []
+        self.passages: list[Passage] = []
         self.languages: list[Said] = []
+        self._has_paragraphs = False
+        self._initial: Element | None = None  # the text of a large letter, which the next paragraph begins with
         self._words = vocabulary
         self._keys: dict[str, tuple[str, bool]] = {}  # properties as they are written -> key, whether it is code
         self._knows_code = True
@@ -109,15 +136,15 @@ class PartReader:
                 was typed as plain text, it is text.
         """
         self._find_places()
-        if is_main and not any(isinstance(place, Place) and place.base for place in self.places):
-            self.places, self.languages, self._keys, self._knows_code = [], [], {}, False
+        if is_main and not self._has_paragraphs:
+            self.passages, self.languages, self._keys, self._knows_code = [], [], {}, False
             self._find_places()
         return self
 
     def _find_places(self) -> None:
         words, rest = self._words, pieces(self.text, self._words.namespaces)
         for piece in rest:
-            if len(self.places) > MAX_PLACES:
+            if len(self.passages) + len(self.languages) > MAX_PLACES:
                 raise ValueError(f"the file has more than {MAX_PLACES:,} texts and marks of language")
             if isinstance(piece, str) or not piece.is_start:
                 continue
@@ -143,9 +170,7 @@ class PartReader:
                 self.take_text(attribute.begin, attribute.end)
 
     def _say(self, name: str, language: str, begin: int, end: int) -> None:
-        said = Said(name, language, begin, end, self.text[begin:end])
-        self.places.append(said)
-        self.languages.append(said)
+        self.languages.append(Said(name, language, begin, end, self.text[begin:end]))
 
     def take(self, node: Element) -> None:
         """Take in an element and what is in it, from the innermost on."""
@@ -166,7 +191,10 @@ class PartReader:
         """Take in a text; one with elements or CDATA in it stays."""
         text = unescape(self.text[begin:end])
         if has_language(text) and "<" not in self.text[begin:end]:
-            self.places.append(Place(begin, end, [text]))
+            self._add([text], partial(_slots_of_text, begin, end))
+
+    def _add(self, items: Sequence[Item], write: Callable[[Sequence[Answer]], Iterable[Slot]]) -> None:
+        self.passages.append(Passage((Unit(encode(items), TextFormat.XLIFF, len(self.passages) + 1),), write))
 
     def is_translated(self, paragraph: Element) -> bool:
         """Whether a paragraph is language at all."""
@@ -179,19 +207,18 @@ class PartReader:
                 content, children = child.end, children[number + 1 :]
                 break
         prefix = prefix_at(self.text, node.begin)
-        place = Place(content, node.content_end)
-        atoms = with_fields(self._atoms(children, Format("", (), node.name.partition(":")[0], prefix)))
-        place.before, atoms, place.after = without_frame(atoms)
+        form = Format("", (), node.name.partition(":")[0], prefix)
+        before, atoms, after = without_frame(with_fields(joined(self._atoms(children, form))))
         if has_language("".join(one.text for one in texts_in(atoms) if not one.format.is_code)):
-            place.base = main_format(atoms)
-            place.items = marked(atoms, place.atoms)
-            self.places.append(place)
+            main = main_format(atoms, form)
+            items = marked(atoms, main, self._words.write)
+            initial, self._initial = self._initial, None
+            items = merged([initial.text, *items]) if initial else items
+            paragraph = _Paragraph(content, node.content_end, before, items, after, main, initial)
+            self._add(items, partial(paragraph.slots, self._words.write))
+            self._has_paragraphs = True
 
-    def _atoms(self, children: Sequence["Element | str"], around: Format) -> list[Atom]:
-        """Return what is in a paragraph, a container or spans."""
-        return joined(self._pieces(children, around))
-
-    def _pieces(self, children: Sequence["Element | str"], around: Format) -> Iterator[Atom]:
+    def _atoms(self, children: Sequence["Element | str"], around: Format) -> Iterator[Atom]:
         words = self._words
         for child in children:
             if isinstance(child, str):
@@ -208,10 +235,12 @@ class PartReader:
             elif child.name in words.ruby:
                 yield Text(around, self._spaced(self._base(child)))
             elif child.name in words.containers:
-                yield self._container(child, words.containers[child.name], around)
+                yield from self._container(child, words.containers[child.name], around)
             elif child.name not in words.dropped:
                 shows = child.text if child.name in words.shown else ""
-                yield Point((*around.source, (child.begin, child.end), around.ends), shows)
+                yield Mark(
+                    TagKind.POINT, "", shows=shows, pieces=(*around.source, (child.begin, child.end), around.ends)
+                )
 
     def _spaced(self, text: str) -> str:
         return text if self._words.space is None else self._words.space.sub(" ", text)
@@ -249,7 +278,8 @@ class PartReader:
                 yield Text(form, words.characters[child.name], source)
             elif child.name not in words.dropped:
                 shows = child.text if child.name in words.shown else ""
-                yield Point(source, shows, self.is_break(child), self.field_part(child))
+                is_break, field_part = self.is_break(child), self.field_part(child)
+                yield Mark(TagKind.POINT, "", shows=shows, is_break=is_break, pieces=source, field_part=field_part)
 
     def is_break(self, _: Element) -> bool:
         """Whether an element in a run ends a line and comes back as it is."""
@@ -280,16 +310,18 @@ class PartReader:
         """Return what makes a span look as it does, and whether that is code; nothing where a format has no spans."""
         return "", False
 
-    def _container(self, node: Element, inner: str, around: Format) -> Atom:
-        """Return an element around runs; one that holds its text otherwise comes back as it is."""
-        whole = (*around.source, (node.begin, node.end), around.ends)
+    def _container(self, node: Element, inner: str, around: Format) -> Iterator[Atom]:
+        """Yield an element around runs; one that holds its text otherwise comes back as it is."""
         found = next((one for one in node.elements if one.name == inner), None) if inner else node
-        if found is None or self.is_chosen(node):
-            return Point(whole, node.text)
-        inside = self._atoms(found.children, around)
-        if not texts_in(inside):
-            return Point(whole)
-        return Container(((node.begin, found.content),), inside, ((found.content_end, node.end),))
+        is_kept = found is None or self.is_chosen(node)
+        inside = [] if found is None or is_kept else list(self._atoms(found.children, around))
+        if found is None or not any(one.text for one in texts_in(inside)):
+            whole = (*around.source, (node.begin, node.end), around.ends)
+            yield Mark(TagKind.POINT, "", shows=node.text if is_kept else "", pieces=whole)
+        else:
+            yield Mark(TagKind.OPEN, "", pieces=((node.begin, found.content),))
+            yield from inside
+            yield Mark(TagKind.CLOSE, "", pieces=((found.content_end, node.end),))
 
     def is_chosen(self, _: Element) -> bool:
         """Whether the text of a container comes from elsewhere, such as from a list."""
@@ -297,81 +329,12 @@ class PartReader:
 
     def draft(self) -> Draft:
         """Return the draft of the part."""
-        translated = [place for place in self.places if isinstance(place, Place)]
-        units = tuple(
-            Unit(encode(place.items), TextFormat.XLIFF, number) for number, place in enumerate(translated, start=1)
-        )
-        return Draft(units, lambda translations: self._write(units, translations))
-
-    def _write(self, units: Sequence[Unit], translations: Sequence[Translation]) -> Written:
-        answers = iter(zip(units, translations, strict=True))
-        slots: list[Slot] = []  # in order; those in a place are the last ones when its turn comes
-        notices: list[Notice] = []
-        for place in self.places:
-            if isinstance(place, Said):
-                slots.append(Slot(place.begin, place.end, place.written))
-                continue
-            unit, translation = next(answers)
-            if text_of(unit, translation) == unit.text:
-                continue
-            try:
-                items = decode(translation.text, place.items)
-            except TagsLost:
-                notices.append(Notice(WarningKind.NOT_TRANSLATED, unit.line))
-                continue
-            first = len(slots)
-            while first and slots[first - 1].begin >= place.begin:
-                first -= 1
-            inner = _Filler(self.text, slots[first:])
-            slots[first:] = [Slot(place.begin, place.end, self._written(place, items, inner))]
-        return Written(_Filler(self.text, slots).between(0, len(self.text)), tuple(notices))
-
-    def _written(self, place: Place, items: Sequence[Item], inner: "_Filler") -> str:
-        if place.base is None:
-            text = escaped("".join(item for item in items if isinstance(item, str)))
-            return text.replace('"', "&quot;").replace("\n", "&#10;")
-        write, formats = self._words.write, [place.base]
-        written = [inner.of(source) for source in place.before]
-        for item in items:
-            if isinstance(item, str):
-                written.append(write(formats[-1], inner.of(formats[-1].source), item))
-                continue
-            atom = place.atoms[item.id]
-            if isinstance(atom, Text) and item.kind is TagKind.OPEN:
-                formats.append(atom.format)
-            elif isinstance(atom, Text) and item.kind is TagKind.POINT:
-                written.append(write(atom.format, inner.of(atom.format.source), atom.text))
-            elif isinstance(atom, Point):
-                written.append(inner.of(atom.source))
-            elif isinstance(atom, Container) and item.kind is TagKind.OPEN:
-                written.append(inner.of(atom.open))
-                formats.append(main_format(atom.inside))
-            else:
-                formats.pop()
-                written.append(inner.of(atom.close) if isinstance(atom, Container) else "")
-        return "".join((*written, *(inner.of(source) for source in place.after)))
+        return draft_of_passages(self.text, self.passages, always=[one.slot for one in self.languages])
 
 
-class _Filler:
-    """A text with some slots filled."""
-
-    def __init__(self, text: str, slots: Sequence[Slot]) -> None:
-        self._text = text
-        self._slots = slots
-        self._begins = [slot.begin for slot in slots]
-
-    def of(self, source: Source) -> str:
-        return "".join(one if isinstance(one, str) else self.between(*one) for one in source)
-
-    def between(self, begin: int, end: int) -> str:
-        parts: list[str] = []
-        for number in range(bisect_left(self._begins, begin), len(self._slots)):
-            slot = self._slots[number]
-            if slot.end > end:
-                break
-            parts += self._text[begin : slot.begin], slot.text
-            begin = slot.end
-        return "".join((*parts, self._text[begin:end]))
+def _slots_of_text(begin: int, end: int, answers: Sequence[Answer]) -> tuple[Slot]:
+    text = escaped("".join(item for item in decode(answers[0].text, ()) if isinstance(item, str)))
+    return (Slot(begin, end, text.replace('"', "&quot;").replace("\n", "&#10;")),)
 
 
 def labels_in(formulas: Iterable[str]) -> set[str]:

@@ -5,7 +5,7 @@ are translated; what frames them stays.
 """
 
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from html import unescape
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from service.documents.draft import Answer, Draft, Lines, Passage, Slot, Unit, draft_of_passages, has_language
-from service.documents.inline_tags import (
+from service.documents.inline import (
     ELEMENT,
     Item,
     Mark,
@@ -23,7 +23,7 @@ from service.documents.inline_tags import (
     merged,
     with_html_pairs,
 )
-from service.records import Link, TextFormat, TranslatedSegment, Translation
+from service.records import TextFormat
 from service.text.boundaries import STARTERS
 from service.text.document import TagKind
 
@@ -37,60 +37,21 @@ _AFTER = re.compile(r"\s*[♪♫]+\s*\Z|\s+\Z")
 _FIXED_SPACE = "\ufdd0"  # no character: stands for a space inside of a tag, where no line may end
 
 
-class CueText(NamedTuple):
-    """A text on one or more lines."""
+class _Frame(NamedTuple):
+    """The words of one speaker in one cue, and what is around them."""
 
-    items: list[Item]  # with one space for each run of white space
     before: str
+    items: list[Item]  # with one space for each run of white space
     after: str
-    is_framed_by_line: bool  # whether `before` and `after` are around each line, not around all of them
-    widths: tuple[int, ...]  # of its lines, in characters that are seen
-    has_references: bool  # whether "&amp;" is "&", as in WebVTT
-
-    @property
-    def style(self) -> list[str]:
-        """The tags around all of it."""
-        return _TAG.findall(self.before + self.after)
-
-    def written(self, items: Iterable[Item]) -> str:
-        """Return other words in the same frame, on as many lines."""
-        words = "".join(self._raw(item) for item in items).split()
-        lines = [line.replace(_FIXED_SPACE, " ") for line in self._lines(words)]
-        if self.is_framed_by_line:
-            return "\n".join(f"{self.before}{line}{self.after}" for line in lines)
-        return self.before + "\n".join(lines) + self.after
-
-    def _raw(self, item: Item) -> str:
-        if isinstance(item, Mark):
-            return item.source.replace(" ", _FIXED_SPACE)
-        return escaped(item) if self.has_references else item
-
-    def _lines(self, words: list[str]) -> list[str]:
-        """Return the words on lines: as long beside each other as those of the source, or else even."""
-        widest = max(MAX_LINE, *self.widths)
-        if len(self.widths) == 1:
-            line = " ".join(words)
-            return [line] if _width(line) <= widest else _even(words, MAX_LINES)
-        lines = _alike(words, self.widths)
-        return lines if max(map(_width, lines)) <= widest else _even(words, len(self.widths))
+    is_of_each_line: bool = False  # whether `before` and `after` are around each line, not around all of them
 
 
-def read_cue_text(text: str, *, has_references: bool) -> CueText:
-    """Take a text apart.
-
-    Args:
-        text: with a line feed between its lines.
-        has_references: whether "&amp;" is "&".
-    """
-    lines = text.split("\n")
-    widths = tuple(_width(line) for line in lines)
+def _frame_of(lines: Sequence[str], has_references: bool) -> _Frame:
     framed = [_framed(line, has_references) for line in lines]
-    before, _, after = framed[0]
-    if len(lines) > 1 and before + after and all((one, other) == (before, after) for one, _, other in framed):
-        items = in_one([items for _, items, _ in framed])
-        return CueText(items, before, after, True, widths, has_references)
-    before, items, after = _framed(text, has_references)
-    return CueText(items, before, after, False, widths, has_references)
+    frames = {(one.before, one.after) for one in framed}
+    if len(lines) > 1 and len(frames) == 1 and any(*frames):
+        return framed[0]._replace(items=in_one(one.items for one in framed), is_of_each_line=True)
+    return _framed("\n".join(lines), has_references)
 
 
 def in_one(runs: Iterable[list[Item]]) -> list[Item]:
@@ -105,8 +66,7 @@ def in_one(runs: Iterable[list[Item]]) -> list[Item]:
     return merged(joined)
 
 
-def _framed(text: str, has_references: bool) -> tuple[str, list[Item], str]:
-    """Return what stands before the words, the words, and what stands behind them."""
+def _framed(text: str, has_references: bool) -> _Frame:
     items = with_html_pairs(_items(text))
     before = after = ""
     while items:
@@ -130,7 +90,8 @@ def _framed(text: str, has_references: bool) -> tuple[str, list[Item], str]:
             break
         items = merged(items)
     spaced = (_SPACE.sub(" ", item) if isinstance(item, str) else item for item in items)
-    return before, [unescape(item) if has_references and isinstance(item, str) else item for item in spaced], after
+    words = [unescape(item) if has_references and isinstance(item, str) else item for item in spaced]
+    return _Frame(before, words, after)
 
 
 def _items(text: str) -> list[Item]:
@@ -140,6 +101,13 @@ def _items(text: str) -> list[Item]:
         items += text[done : match.start()], Mark(TagKind.POINT, match[0], number)
         done = match.end()
     return merged([*items, text[done:]])
+
+
+def _on_lines(words: list[str], widths: Sequence[int]) -> list[str]:
+    """Return words on lines, as long beside each other as those of the source were, or else even."""
+    widest = max(MAX_LINE, *widths)
+    lines = _alike(words, widths) if len(widths) > 1 else [" ".join(words)]
+    return lines if max(map(_width, lines)) <= widest else _even(words, max(len(widths), MAX_LINES))
 
 
 def _alike(words: list[str], widths: Sequence[int]) -> list[str]:
@@ -202,7 +170,8 @@ class _Text(NamedTuple):
 
     begin: int  # in the file
     end: int
-    text: CueText
+    frame: _Frame
+    widths: tuple[int, ...]  # of its lines, in characters that are seen
     starts_s: float  # of the cue
     ends_s: float
     begins_anew: bool  # with a new speaker, or as an item of a list
@@ -210,12 +179,17 @@ class _Text(NamedTuple):
 
     @property
     def words(self) -> str:
-        return "".join(item for item in self.text.items if isinstance(item, str))
+        return "".join(item for item in self.frame.items if isinstance(item, str))
+
+    @property
+    def style(self) -> list[str]:
+        """The tags around all of it."""
+        return _TAG.findall(self.frame.before + self.frame.after)
 
     @property
     def is_alone(self) -> bool:
         """Whether it belongs to no sentence: a sound, or a line of a song."""
-        return bool(_SOUND.match(self.words)) or "♪" in self.text.before + self.text.after
+        return bool(_SOUND.match(self.words)) or "♪" in self.frame.before + self.frame.after
 
     def goes_on_in(self, other: "_Text") -> bool:
         """Whether the next text may continue its sentence."""
@@ -225,9 +199,25 @@ class _Text(NamedTuple):
             or other.begins_anew
             or self.is_alone
             or other.is_alone
-            or self.text.style != other.text.style
+            or self.style != other.style
             or other.starts_s - self.ends_s > MAX_PAUSE_S
         )
+
+    def written(self, items: Iterable[Item], has_references: bool) -> str:
+        """Return other words in the same frame, on as many lines."""
+        words = "".join(_raw(item, has_references) for item in items).split()
+        lines = [line.replace(_FIXED_SPACE, " ") for line in _on_lines(words, self.widths)]
+        before, _, after, is_of_each_line = self.frame
+        if is_of_each_line:
+            lines = [f"{before}{line}{after}" for line in lines]
+            before = after = ""
+        return (before + "\n".join(lines) + after).replace("\n", self.line_end)
+
+
+def _raw(item: Item, has_references: bool) -> str:
+    if isinstance(item, Mark):
+        return item.source.replace(" ", _FIXED_SPACE)
+    return escaped(item) if has_references else item
 
 
 def read(text: str, *, has_references: bool) -> Draft:
@@ -238,29 +228,28 @@ def read(text: str, *, has_references: bool) -> Draft:
     """
     if not _TIMING.search(text) and has_language(text.replace("WEBVTT", "", 1)):
         raise ValueError("there is no cue in the file: no line like 00:00:01,000 --> 00:00:02,000")
-    lines, line_end = Lines(text), _LINE_END.search(text)
+    lines = Lines(text)
     passages: list[Passage] = []
     for group in _groups([one for one in _texts(text, has_references) if has_language(one.words)]):
         unit = Unit(encode(_items_of(group)), TextFormat.XLIFF, lines.number(group[0].begin))
-        passages.append(Passage((unit,), partial(_slots, group, line_end[0] if line_end else "\n")))
-    return draft_of_passages(text, passages, wants_links=True)
+        passages.append(Passage((unit,), partial(_slots, group, has_references)))
+    return draft_of_passages(text, passages)
 
 
 def _items_of(group: list[_Text]) -> list[Item]:
-    return in_one(text.text.items for text in group)
+    return in_one(text.frame.items for text in group)
 
 
-def _slots(group: list[_Text], line_end: str, answers: Sequence[Answer]) -> Iterator[Slot]:
+def _slots(group: list[_Text], has_references: bool, answers: Sequence[Answer]) -> Iterator[Slot]:
     items = _items_of(group)
     begins = [len(encode(_items_of(group[:number]))) + 1 for number in range(1, len(group))]
-    pieces = _cut(encode(items), begins, answers[0].translation)
+    pieces = _cut(encode(items), begins, answers[0].text)
     for text, part in zip(group, decode_parts(pieces, items), strict=True):
-        written = text.text.written(part).replace("\n", text.line_end or line_end)
-        yield Slot(text.begin, text.end, written)
+        yield Slot(text.begin, text.end, text.written(part, has_references))
 
 
 def _texts(source: str, has_references: bool) -> Iterator[_Text]:
-    timings = list(_TIMING.finditer(source))
+    timings, newline = list(_TIMING.finditer(source)), _LINE_END.search(source)
     limits = [*(timing.start() for timing in timings[1:]), len(source)][: len(timings)]
     for timing, limit in zip(timings, limits, strict=True):
         starts_s, ends_s = _seconds(*timing.groups()[:3]), _seconds(*timing.groups()[3:])
@@ -273,11 +262,11 @@ def _texts(source: str, has_references: bool) -> Iterator[_Text]:
             if not source[slice(*last)].strip().isdigit():
                 blocks[-1].append(last)
         for lines, is_item in (part for block in blocks for part in _parts(source, block)):
-            text = "\n".join(source[slice(*line)] for line in lines)
-            begins_anew = is_item or bool(_NEW_SPEAKER.match(text))
-            cue_text = read_cue_text(text, has_references=has_references)
-            line_end = source[lines[0][1] : lines[1][0]] if len(lines) > 1 else ""
-            yield _Text(lines[0][0], lines[-1][1], cue_text, starts_s, ends_s, begins_anew, line_end)
+            texts = [source[slice(*line)] for line in lines]
+            frame, widths = _frame_of(texts, has_references), tuple(map(_width, texts))
+            begins_anew = is_item or bool(_NEW_SPEAKER.match("\n".join(texts)))
+            line_end = source[lines[0][1] : lines[1][0]] if len(lines) > 1 else newline[0] if newline else "\n"
+            yield _Text(lines[0][0], lines[-1][1], frame, widths, starts_s, ends_s, begins_anew, line_end)
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str) -> float:
@@ -336,78 +325,44 @@ def _groups(texts: list[_Text]) -> Iterator[list[_Text]]:
         yield group
 
 
-_PER_LINK = 10.0  # characters that a cut may be off to cross one link less
 _SLACK = 0.1  # share of the text that a cut may be off to stand behind punctuation as it does in the source
 _PAUSE = re.compile(r"[,;:.!?…\u2014\u2013-]\s*\Z")
 _REFERENCE = re.compile(r"&[#\w]+;")
 
 
-def _cut(source: str, begins: Sequence[int], translation: Translation) -> list[str]:
+def _cut(source: str, begins: Sequence[int], text: str) -> list[str]:
     """Return a translation, in XLIFF, in as many pieces as its source; the last again where there are too few words.
 
-    A cut of the source that lies between two segments is one between their translations.  Inside a segment, it goes
-    where few links between words cross it, and near the same share of the length.
+    Each piece has about its share of the length.
 
     Args:
         source: what was translated.
         begins: where in it the second piece and those after it begin.
+        text: the translation.
     """
-    text = translation.text
     places = _cuts(text)
     cuts: list[int] = []
-    first = 0
     for number, begin in enumerate(begins):
+        first = bisect_right(places, cuts[-1]) if cuts else 0
         allowed = places[first : len(places) - (len(begins) - number - 1)] or places[first:]
         if not allowed:
             break
-        cuts.append(_best(allowed, text, source, begin, translation))
-        first = bisect_left(places, cuts[-1]) + 1
+        share = begin / len(source) * len(text)
+        slack = _SLACK * len(text) if _PAUSE.search(source[:begin]) else 0.0
+        cuts.append(min(allowed, key=lambda at: abs(at - share) - (slack if _PAUSE.search(text[:at]) else 0.0)))
     pieces = [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     return pieces + pieces[-1:] * (len(begins) + 1 - len(pieces))
 
 
 def _cuts(text: str) -> list[int]:
     """Return where a text may be cut: before words or, in one without spaces, characters; in no tag and no pair."""
-    fixed = [match.span() for match in (*ELEMENT.finditer(text), *_REFERENCE.finditer(text))]
-    inside = {place for begin, end in fixed for place in range(begin + 1, end)} | _inside_pairs(text)
-    words = [match.end() for match in re.finditer(r"\s+", text)]
-    if not words:
-        words = list(range(1, len(text)))
-    return [place for place in words if place not in inside and 0 < place < len(text)]
-
-
-def _inside_pairs(text: str) -> set[int]:
     inside: set[int] = set()
     begins: list[int] = []
-    for match in ELEMENT.finditer(text):
-        if match["open"]:
+    for match in (*ELEMENT.finditer(text), *_REFERENCE.finditer(text)):
+        inside.update(range(match.start() + 1, match.end()))
+        if match[0].startswith("<g"):
             begins.append(match.start())
-        elif match["close"] and begins:
+        elif match[0] == "</g>" and begins:
             inside.update(range(begins.pop() + 1, match.end()))
-    return inside
-
-
-def _best(places: Sequence[int], text: str, source: str, begin: int, translation: Translation) -> int:
-    share = begin / max(len(source), 1) * len(text)
-    links: tuple[Link, ...] = ()
-    for segment in translation.segments:
-        if segment.source.end <= begin:
-            share = float(segment.target.end)
-            links = ()
-        elif segment.source.begin < begin:
-            share = _share(segment, begin)
-            links = segment.links
-            break
-
-    slack = _SLACK * len(text) if _PAUSE.search(source[:begin]) else 0.0
-
-    def cost(place: int) -> float:
-        crossing = sum((link.source.begin < begin) != (link.target.begin < place) for link in links)
-        return _PER_LINK * crossing + abs(place - share) - (slack if _PAUSE.search(text[:place]) else 0.0)
-
-    return min(places, key=cost)
-
-
-def _share(segment: TranslatedSegment, begin: int) -> float:
-    source, target = segment.source, segment.target
-    return target.begin + (begin - source.begin) / (source.end - source.begin) * (target.end - target.begin)
+    words = [match.end() for match in re.finditer(r"\s+", text)] or range(1, len(text))
+    return [place for place in words if place not in inside and 0 < place < len(text)]

@@ -19,8 +19,7 @@ from service.api.http.fields import File, KindOfWarning, by_kind
 from service.call import Call, Identity
 from service.documents.draft import Line, Unit
 from service.documents.formats import PACKAGES, DocumentFormat, format_of, translated_file, units_of
-from service.errors import InvalidInput, NotFound, Overloaded
-from service.models.catalogue import index_of
+from service.errors import InvalidInput, Overloaded
 from service.processes.apart import BEHIND_ALL, run_apart
 from service.records import Priority, Translation, TranslationRequest
 from service.translate.routing import Router
@@ -159,18 +158,17 @@ class FileTranslator:
         wish = replace(wish, priority=Priority.BATCH if wish.priority is None else wish.priority)
         wanted = _format(file, self._router.translator.limits.max_message_bytes), wish.target_language
         async with self._reading:
-            units, wants_segments = await _done(partial(units_of, file.content, *wanted), file)
-        wants_links = wants_segments and _has_scorer(wish, call, self._router)
+            units = await _done(partial(units_of, file.content, *wanted), file)
         call.priority = call.caller.allowed(wish.priority)
         places = sorted(range(len(units)), key=lambda place: units[place].format)  # the texts of a request have one
         translations: dict[int, Translation] = {}
         for text_format, alike in groupby(places, key=lambda place: units[place].format):
-            request = replace(wish, format=text_format, return_alignments=wants_links)
+            request = replace(wish, format=text_format)
             for some in _batches(list(alike), min(TEXTS_AT_ONCE, self._router.translator.limits.max_texts)):
                 yield Progress(len(translations), len(units))
                 texts = [units[place] for place in some]
                 answers = await _translate(texts, request, call, self._router, is_begun=bool(translations))
-                translations.update(zip(some, answers if wants_segments else map(_as_written, answers), strict=True))
+                translations.update(zip(some, map(_as_written, answers), strict=True))
         async with self._reading:
             ordered = [translations[place] for place in range(len(units))]
             content, report, remarks = await _done(partial(translated_file, file.content, *wanted, ordered), file)
@@ -208,17 +206,6 @@ async def _done(work: "partial[_Result]", file: File) -> _Result:
         return await run_apart(work, niceness=BEHIND_ALL)
     except ValueError as error:
         raise InvalidInput(f"file: {error}", field="file") from error
-
-
-def _has_scorer(wish: TranslationRequest, call: Call, router: Router) -> bool:
-    """Return whether a single model translates, and says which words belong together."""
-    infos = router.infos(call)
-    try:
-        source, target = wish.source_language, wish.target_language
-        info = infos[index_of(infos, model=None, source_language=source, target_language=target)]
-    except NotFound:
-        return False
-    return bool(source) and info.has_scorer
 
 
 async def _translate(

@@ -1,14 +1,11 @@
 """`dragoman translate --document`: files in, files out, with a server and without."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from protos import translation_pb2 as pb
-from service.client import Client
 from tests.fakes.command_line import mirror, run, run_against
-from tests.fakes.model_info import model_info
 from tests.fakes.packages import word
 from tests.fakes.scripted_server import Context
 from tests.fakes.scripted_server import running as server
@@ -37,7 +34,6 @@ async def test_a_document_is_translated_into_another_file(server, tmp_path):
     (request,) = server.service.requests
     assert list(request.texts) == ["One", '<g id="1">three</g>']
     assert (request.format, request.target_language) == (pb.TEXT_FORMAT_XLIFF, "de")
-    assert not request.return_alignments  # the server's model has no graph for them
 
 
 async def test_units_of_each_format_are_calls_of_their_own_and_come_back_in_order(server, tmp_path):
@@ -51,15 +47,6 @@ async def test_units_of_each_format_are_calls_of_their_own_and_come_back_in_orde
         'msgstr "<C>D</C>"',
     ]
     assert [request.format for request in server.service.requests] == [pb.TEXT_FORMAT_UNSPECIFIED, pb.TEXT_FORMAT_HTML]
-
-
-async def test_subtitles_ask_for_alignments_where_the_model_has_them(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(Client, "models", lambda _: [replace(model_info(), has_scorer=True)])
-    (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\na.\n")
-    result = await run_against(server, "translate", "--document", str(tmp_path / "a.srt"))
-
-    assert result.stdout == "1\n00:00:01,000 --> 00:00:02,000\nA.\n"
-    assert [request.return_alignments for request in server.service.requests] == [True]
 
 
 async def test_a_failed_unit_stays_as_it_was_and_exit_code_1(server, tmp_path):

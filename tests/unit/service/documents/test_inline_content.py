@@ -3,14 +3,27 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.documents.inline_content import Atom, Container, Format, Point, Text, joined
+from service.documents.inline import Format, Mark
+from service.documents.inline_content import Atom, Text, joined
+from service.text.document import TagKind
 
 FORMATS = [Format(key) for key in ("", "bold", "alone")]
 PLACES = st.tuples(st.tuples(st.integers(0, 9), st.integers(0, 9)))
 TEXTS = st.builds(Text, st.sampled_from(FORMATS), st.sampled_from([" ", "\n", "a", "b c"]), PLACES)
-POINTS = st.builds(Point, PLACES, st.sampled_from(["", "", "1"]), st.booleans())
-ATOMS = st.lists(st.one_of(TEXTS, TEXTS, POINTS, st.just(Container((), [], ()))), max_size=12)
+MARKS = st.builds(
+    Mark,
+    st.sampled_from(TagKind),
+    st.just(""),
+    shows=st.sampled_from(["", "", "1"]),
+    is_break=st.booleans(),
+    pieces=PLACES,
+)
+ATOMS = st.lists(st.one_of(TEXTS, TEXTS, MARKS), max_size=12)
 SPACES = {" ", "\n"}
+
+
+def is_unseen(mark: Mark) -> bool:
+    return mark.kind is TagKind.POINT and not mark.shows and not mark.is_break
 
 
 def joined_one_by_one(atoms: list[Atom]) -> list[Atom]:
@@ -25,8 +38,8 @@ def joined_one_by_one(atoms: list[Atom]) -> list[Atom]:
         ):
             form = atom.format if last.text in SPACES else last.format
             done[-1] = Text(form, last.text + atom.text, last.source + atom.source)
-        elif isinstance(atom, Point) and isinstance(last, Point) and last.is_unseen and atom.is_unseen:
-            done[-1] = last._replace(source=last.source + atom.source)
+        elif isinstance(atom, Mark) and isinstance(last, Mark) and is_unseen(last) and is_unseen(atom):
+            done[-1] = last._replace(pieces=last.pieces + atom.pieces)
         else:
             done.append(atom)
     return done

@@ -188,6 +188,18 @@ def test_text_box_in_a_sentence_is_a_unit_of_its_own_and_both_are_written():
     )
 
 
+def test_large_first_letter_is_a_part_of_its_sentence():
+    frame = '<w:pPr><w:framePr w:dropCap="drop" w:lines="3"/></w:pPr>'
+    body = f"<w:p>{frame}{run('T', '<w:sz/>')}</w:p><w:p>{run('he ')}{run('cat', '<w:b/>')}{run(' sleeps.')}</w:p>"
+    draft = draft_of(word(body), "docx")
+
+    assert texts_of(draft) == ['The <g id="1">cat</g> sleeps.']
+    written = draft.write([translation_of('Es schläft die <g id="1">Katze</g>.')])
+    assert re.findall("<w:t[^>]*>([^<]*)", parts_of(written.content)[DOCUMENT]) == ["E", "s schläft die ", "Katze", "."]
+    written = draft.write([translation_of('<g id="1">Katze</g>.')])
+    assert [notice.kind for notice in written.notices] == ["not_translated"]
+
+
 def test_alternative_text_inside_a_sentence_is_translated_with_it():
     picture = '<w:drawing><wp:docPr id="1" descr="A &quot;cat&quot;&#10;sleeps" name="Picture 1"/></w:drawing>'
     body = f"<w:p>{run('Look: ')}<w:r>{picture}</w:r>{run(' a cat')}</w:p>"

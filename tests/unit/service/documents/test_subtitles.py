@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.documents import subtitles
-from service.engine.wire import FinishReason
 from service.errors import InternalError
-from service.records import Link, Span, TranslatedSegment, TranslatedText, Translation, WarningKind
+from service.records import Translation, WarningKind
 from tests.fakes.shouting import answered, echoed, shouted, translation_of
 
 
@@ -160,35 +159,7 @@ def test_text_without_an_end_of_sentence_is_translated_a_few_cues_at_a_time():
     assert len(subtitles.read(file_of(cues), has_references=False).units) == 3
 
 
-def linked(text: str, *links: tuple[int, int, int, int], segments: tuple[tuple[Span, Span], ...] = ()) -> Translation:
-    """A translation with the links of one segment, or with segments without links."""
-    hypothesis = TranslatedText(text=text, score=0.0, finish_reason=FinishReason.END_OF_SENTENCE, target_tokens=1)
-    spans = segments or ((Span(0, 1_000), Span(0, len(text))),)
-    pairs = tuple(Link(Span(a, b), Span(c, d)) for a, b, c, d in links)
-    found = tuple(TranslatedSegment(source=a, target=b, hypotheses=(hypothesis,), links=pairs) for a, b in spans)
-    return Translation(hypotheses=(hypothesis,), segments=found)
-
-
-def test_the_cut_goes_where_the_linked_words_part():
-    draft = subtitles.read(file_of([["yes"], ["the very old house."]]), has_references=False)
-    assert draft.units[0].text == "yes the very old house."
-    translation = linked("allerdings ja aber das Haus.", (0, 3, 0, 10), (0, 3, 11, 13), (0, 3, 14, 18), (4, 7, 19, 22))
-
-    cues = [one.content for one in srt.parse(draft.write([translation]).text)]
-    assert cues == ["allerdings ja aber", "das Haus."]
-
-
-def test_a_cut_is_in_the_translation_of_the_segment_where_the_source_has_it():
-    draft = subtitles.read(file_of([["I am. You"], ["are here."]]), has_references=False)
-    assert draft.units[0].text == "I am. You are here."
-    spans = ((Span(0, 5), Span(0, 35)), (Span(6, 19), Span(36, 49)))
-    translation = linked("Ich bin es wirklich und wahrhaftig. Du bist hier.", segments=spans)
-
-    cues = [" ".join(one.content.split()) for one in srt.parse(draft.write([translation]).text)]
-    assert cues == ["Ich bin es wirklich und wahrhaftig. Du", "bist hier."]
-
-
-def test_without_links_the_cut_goes_by_length_and_behind_a_comma_where_the_source_has_one():
+def test_the_cut_goes_by_length_and_behind_a_comma_where_the_source_has_one():
     draft = subtitles.read(file_of([["aaaa bbbb,"], ["dddd eeee."]]), has_references=False)
 
     cues = [one.content for one in srt.parse(answered(draft, "aaaa bbb, c dddd eeee."))]

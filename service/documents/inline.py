@@ -8,8 +8,19 @@ from collections.abc import Iterable
 from html import unescape
 from typing import NamedTuple, TypeAlias
 
-from service.documents.draft import DoesNotFit
+from service.documents.draft import DoesNotFit, Source
 from service.text.document import TagKind
+
+
+class Format(NamedTuple):
+    """How some text of Office or OpenDocument looks."""
+
+    key: str  # equal for what looks alike
+    source: Source = ()  # a run's properties, or the start tags of spans
+    family: str = ""  # of the paragraph: the prefix of its namespace
+    prefix: str = ""  # with its colon, as it is written
+    ends: str = ""  # of those spans
+    is_code: bool = False
 
 
 class Mark(NamedTuple):
@@ -17,9 +28,13 @@ class Mark(NamedTuple):
 
     kind: TagKind
     source: str  # as the format writes it
-    id: int  # the same for both ends of a pair; none is 0
+    id: int = 0  # the same for both ends of a pair; none is 0 once it is in a unit
     shows: str = ""  # what a reader sees of it, which is a part of the sentence
     is_break: bool = False  # whether it ends a line
+    # Of Office and OpenDocument, in place of `source`:
+    pieces: Source = ()
+    format: Format | None = None  # of the text in a pair
+    field_part: str = ""  # begin, separate or end of a field; or what the field is
 
 
 Item: TypeAlias = str | Mark  # text without markup, or markup
@@ -29,10 +44,6 @@ ELEMENT = re.compile(
     r'|<ph id="(?P<shows>\d+)">[^<>]*</ph>'
 )
 _HTML_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)[^>]*?(?P<empty>/?)>", re.DOTALL)
-
-
-class TagsLost(DoesNotFit):
-    """A translation has not exactly the marks of its source, or they are nested wrongly."""
 
 
 def escaped(text: str) -> str:
@@ -62,7 +73,7 @@ def decode(text: str, items: Iterable[Item]) -> list[Item]:
         text: translation of `encode(items)`.
 
     Raises:
-        TagsLost: it has other marks than the source.
+        DoesNotFit: it has other marks than the source.
     """
     return decode_parts([text], items)[0]
 
@@ -72,12 +83,12 @@ def decode_parts(texts: Iterable[str], items: Iterable[Item]) -> list[list[Item]
     left = {(item.kind, item.id): item for item in items if isinstance(item, Mark)}
     parts = [_decoded(text, left) for text in texts]
     if left:
-        raise TagsLost(f"{len(left)} tags of the source are not in the translation")
+        raise DoesNotFit(f"{len(left)} tags of the source are not in the translation")
     return parts
 
 
 def _decoded(text: str, left: dict[tuple[TagKind, int], Mark]) -> list[Item]:
-    """Return the items of a text, whose marks are taken out of those that are left; raises TagsLost."""
+    """Return the items of a text, whose marks are taken out of those that are left; raises DoesNotFit."""
     found: list[Item] = []
     open_ids: list[int] = []
     done = 0
@@ -92,10 +103,10 @@ def _decoded(text: str, left: dict[tuple[TagKind, int], Mark]) -> list[Item]:
         else:
             key = (TagKind.POINT, int(match["point"] or match["shows"]))
         if key not in left:
-            raise TagsLost(f"the translation has {match[0]}, and the source has not, or not so often")
+            raise DoesNotFit(f"the translation has {match[0]}, and the source has not, or not so often")
         found.append(left.pop(key))
     if open_ids:
-        raise TagsLost(f"{len(open_ids)} tags of the translation have no end")
+        raise DoesNotFit(f"{len(open_ids)} tags of the translation have no end")
     return merged([*found, _unescaped(text[done:])])
 
 
@@ -112,7 +123,7 @@ def merged(items: Iterable[Item]) -> list[Item]:
 
 def _unescaped(text: str) -> str:
     if "<" in text:
-        raise TagsLost("the translation has a tag that the source has not")
+        raise DoesNotFit("the translation has a tag that the source has not")
     return unescape(text)
 
 
