@@ -44,6 +44,12 @@ def become_child(points: int) -> None:
         score.write_text(str(min(int(score.read_text()) + points, 1_000)))
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of a child: the same import path, and one thread in NumPy's own pools."""
+    import_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": import_path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
 def bound(code: str) -> str:
     """Return Python code for `python -c` that does the same as this code and ends with this process."""
     return f"from service.parent_process import end_with_parent; end_with_parent({os.getpid()}); {code}"

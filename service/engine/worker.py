@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -64,12 +63,6 @@ def command_line(descriptor: int) -> list[str]:
     """Return how to start an engine process that talks over this inherited socket."""
     # -P: the current directory must not provide modules.  Not -m, or the records would be __main__'s.
     return [sys.executable, "-P", "-c", f"from service.engine.worker import main; main({descriptor})"]
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of an engine process: the same import path, and one thread in NumPy's own pools."""
-    import_path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": import_path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def main(descriptor: int) -> None:

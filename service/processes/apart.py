@@ -3,14 +3,13 @@
 import asyncio
 import os
 import pickle
+import subprocess
 import sys
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
-from service.engine.worker import environment
 from service.errors import Unavailable
-from service.parent_process import become_child
+from service.parent_process import become_child, environment
 
 _Result = TypeVar("_Result")
 
@@ -30,20 +29,22 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
         Unavailable: there can be no process, or it has ended before the function did, as where memory is short.
         Exception: whatever the function raises.
     """
-    call = await asyncio.to_thread(pickle.dumps, work, pickle.HIGHEST_PROTOCOL)
-    pipe = asyncio.subprocess.PIPE
+
+    def start() -> subprocess.Popen[bytes]:
+        # It forks without a copy of this process's page tables.  That of uvloop takes 12 ms for 160 MB, in which the
+        # loop stands still.
+        command = [*_COMMAND, str(niceness)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+
     try:
-        process = await asyncio.create_subprocess_exec(
-            *_COMMAND, str(niceness), stdin=pipe, stdout=pipe, env=environment()
-        )
+        process = await asyncio.to_thread(start)
     except OSError as error:  # no descriptors, processes or memory left
         raise Unavailable(f"no process could be made: {error}") from error
     try:
-        answer, _ = await process.communicate(call)
+        call = await asyncio.to_thread(pickle.dumps, work, pickle.HIGHEST_PROTOCOL)
+        answer, _ = await asyncio.to_thread(process.communicate, call)
     finally:
-        with suppress(ProcessLookupError):  # it has ended, mostly
-            process.kill()
-        await process.wait()
+        process.kill()  # it has ended, mostly
     if not answer:
         raise Unavailable("the process that did the work has ended before it was done: is there enough memory?")
     result, raised = await asyncio.to_thread(pickle.loads, answer)

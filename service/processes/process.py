@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.engine.wire import Ready, StartFailed
-from service.engine.worker import environment
+from service.parent_process import environment
 from service.processes.rpc import FrameChannel
 from service.telemetry.logs import describe_error, get_logger, keep_stderr_ready
 

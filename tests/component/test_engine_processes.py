@@ -13,8 +13,9 @@ import pytest
 
 from model.config import EOS_ID
 from service.engine.wire import EngineSpec, Job, to_frame
-from service.engine.worker import command_line, environment
+from service.engine.worker import command_line
 from service.errors import InternalError, Unavailable
+from service.parent_process import environment
 from service.scheduler.pool import EnginePool
 from tests.fakes.engine_pools import (
     CONFIG,
