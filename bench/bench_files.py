@@ -1,14 +1,18 @@
 """What a large document costs, and what other callers notice of it: the real server, the included model, one docx.
 
     python bench/bench_files.py [--pages 60] [--megabytes 1] [--seconds 10] [--rounds 5]
-    python bench/bench_files.py --pages 1000 --megabytes 50 --seconds 60 --rounds 1
+    python bench/bench_files.py --pages 1000 --megabytes 50 --whole
 
 A round: short texts, one after another, alone; then a document of so many pages is sent, and short texts go on while
 it is read and, for so many seconds, while its sentences are translated; then its caller leaves.  Alone and beside take
 turns, since the speed of a machine changes.  A page is 2,000 characters, in runs as Word cuts them; the rest of the
-size is a picture.  Figures: milliseconds of the short texts and, on average, where they go (in the queue, the encoder
-and the decoder; as text; everything else, such as the way through the server's loop); seconds until the document is
-read; memory of the server's first process.  One machine runs both sides.
+size is a picture.  With `--whole`, one document is translated to its end, and there are short texts for so many seconds
+of each minute.
+
+Figures: milliseconds of the short texts and, on average, where they go (in the queue, the encoder and the decoder; as
+text; everything else, such as the way through the server's loop); seconds until the document is read; memory of the
+server's first process and, at most, of all its processes (proportional: shared pages once).  One machine runs both
+sides.
 """
 
 import http.client
@@ -22,6 +26,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -135,12 +140,15 @@ def main(
     megabytes: Annotated[int, typer.Option(min=1)] = 1,
     seconds: Annotated[float, typer.Option(min=5.0, help="Of short texts, without and with the document.")] = 10.0,
     rounds: Annotated[int, typer.Option(min=1)] = 5,
+    whole: Annotated[bool, typer.Option("--whole", help="One document to its end.")] = False,
     engines: Annotated[int, typer.Option(min=0, help="Engine processes; 0: as many as a server has.")] = 0,
 ) -> None:
     """Measure."""
     content = document(pages, megabytes)
     shots: dict[str, list[Shot]] = {"alone": [], "while it is read": [], "while it is translated": []}
     read_s: list[float] = []
+    peaks: dict[str, int] = {}
+    whole_s = 0.0
     with tempfile.TemporaryDirectory() as directory:
         settings = {**AS_USERS_HAVE, "DRAGOMAN_LIMITS__MAX_DOCUMENT_BYTES": str(1 << 28)}
         if engines:
@@ -151,7 +159,8 @@ def main(
             caller = ShortTexts(server.address)
             caller.shots(5.0)
             before = memory().rss
-            for _ in range(rounds):
+            threading.Thread(target=watch_memory, args=(server, peaks), daemon=True).start()
+            for _ in range(1 if whole else rounds):
                 shots["alone"] += caller.shots(seconds)
                 began = time.monotonic()
                 connection = sent(server, content)
@@ -160,6 +169,12 @@ def main(
                 shots["while it is read"] += caller.shots(600.0, is_read.is_set)
                 read_s.append(round(time.monotonic() - began, 1))
                 shots["while it is translated"] += caller.shots(seconds)
+                if whole:
+                    is_done = threading.Event()
+                    threading.Thread(target=receive, args=(connection, is_done), daemon=True).start()
+                    while not is_done.wait(60.0 - seconds):
+                        shots["while it is translated"] += caller.shots(seconds, is_done.is_set)
+                    whole_s = round(time.monotonic() - began, 1)
                 connection.close()
                 while is_translated(server):
                     time.sleep(0.1)
@@ -175,7 +190,14 @@ def main(
     Console(width=120).print(table)
     times = [[float(value) for value in one[2:5]] for one in rows]
     ratios = [[round(there / alone, 2) for there, alone in zip(one, times[0], strict=True)] for one in times[1:]]
-    figures = {"ratios": ratios, "read_s": read_s, "rss_mib": [before >> 20, after >> 20]}
+    figures: dict[str, object] = {
+        "ratios": ratios,
+        "read_s": read_s,
+        "rss_mib": [before >> 20, after >> 20],
+        "peak_mib": peaks,
+    }
+    if whole:
+        figures["whole_s"] = whole_s
     print(json.dumps({"rows": rows, **figures, "machine": machine.describe(2)}))
 
 
@@ -184,6 +206,33 @@ def watch(server: ServerProcess, is_read: threading.Event) -> None:
     while not is_translated(server):
         time.sleep(0.2)
     is_read.set()
+
+
+def receive(connection: http.client.HTTPConnection, is_done: threading.Event) -> None:
+    """Say when the whole translation is there; raises where it was refused."""
+    try:
+        response = connection.getresponse()
+        content = response.read()
+        assert response.status == 200, content
+        print(content.decode())
+    finally:
+        is_done.set()
+
+
+def watch_memory(server: ServerProcess, peaks: dict[str, int]) -> None:
+    """Note the most memory, in MiB, of the server's first process, of all others together, and of all."""
+    while True:
+        processes = psutil.Process(server.process.pid)
+        sizes = [_memory_of(one) for one in (processes, *processes.children(recursive=True))]
+        for name, size in (("first", sizes[0]), ("others", sum(sizes[1:])), ("all", sum(sizes))):
+            peaks[name] = max(peaks.get(name, 0), size >> 20)
+        time.sleep(1.0)
+
+
+def _memory_of(process: psutil.Process) -> int:
+    with suppress(psutil.Error):
+        return int(process.memory_full_info().pss)
+    return 0
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ from service.engine.wire import (
     from_payload,
     to_frame,
 )
-from service.engine.worker import command_line, create_runner, environment
+from service.engine.worker import command_line, create_runner
+from service.parent_process import environment
 from service.scheduler.engines import PackedWeights
 
 ROWS, STREAM_ROWS, GPU_ROWS = (32, 64, 128, 256), (16, 32, 64, 128), (256, 512, 1_024, 2_048)
