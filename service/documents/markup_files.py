@@ -23,7 +23,7 @@ from service.documents.draft import (
     has_language,
 )
 from service.documents.inline import escaped
-from service.documents.messages import Message, draft_of_messages
+from service.documents.messages import Message, apple_escaped, draft_of_messages, unescaped
 from service.documents.package import Package, Part, Said, draft_of_parts
 from service.documents.paragraphs import PartReader, Vocabulary, names
 from service.documents.xml import Element, attributes_at, prefix_at, read_tree, translated_elements
@@ -208,7 +208,7 @@ def _has_text(element: Element, text: str) -> bool:
 
 _CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
 _TAG = re.compile(r"(<[^<>]*>)")
-_QUOTE = re.compile(r"(?<!\\)((?:\\\\)*+)(['\"])")
+_LAYOUT = re.compile(r'\s+|(?<!\\)"')  # of a text without quotes around it: Android shows a space, or nothing
 _KEPT = re.compile(r"<xliff:g(?=[\s>])")
 _MARK = '  translate="no"'  # two spaces: it is known again, and taken out
 _ARRAYS = frozenset({"string-array", "plurals"})
@@ -227,36 +227,47 @@ def _read_resources(text: str, root: Element) -> Draft:
 
 def _resource(text: str, element: Element) -> Iterator[Message]:
     begin, end, text_format = element.content, element.content_end, TextFormat.XML
-    said = text[begin:end]
-    if data := _CDATA.fullmatch(said):
+    if data := _CDATA.fullmatch(text[begin:end]):
         begin, end, text_format = begin + data.start(2), begin + data.end(2), TextFormat.HTML
-    elif said.lstrip()[:1] in ("@", "?"):  # which refer to other resources
+    elif text[begin:end].lstrip()[:1] in ("@", "?"):  # which refer to other resources
         return
-    if has_language(_TAG.sub("", text[begin:end])):
-        marked = _KEPT.sub(lambda match: match[0] + _MARK, text[begin:end])
+    said = text[begin:end].strip()
+    begin = text.index(said, begin)
+    end = begin + len(said)
+    if is_quoted := len(said) > 1 and said[0] == said[-1] == '"' and said[-2] != "\\":
+        begin, end, said = begin + 1, end - 1, said[1:-1]
+    if has_language(_TAG.sub("", said)):
+        parts = (
+            part if part.startswith("<") else unescaped(part if is_quoted else _LAYOUT.sub(_space, part))
+            for part in _TAG.split(said)
+        )
+        marked = _KEPT.sub(lambda match: match[0] + _MARK, "".join(parts))
         yield Message(begin, end, marked, _escaped_resource, text_format)
 
 
+def _space(match: re.Match[str]) -> str:
+    return "" if match[0] == '"' else " "
+
+
 def _escaped_resource(text: str) -> str:
-    """Return a text whose quotes are escaped, unless quotes are around all of it."""
-    text = text.replace(_MARK, "")
-    if text.startswith('"') and text.endswith('"') and len(text) > 1:
-        return text
-    parts = (part if part.startswith("<") else _QUOTE.sub(r"\1\\\2", part) for part in _TAG.split(text))
-    return re.sub(r"\A(\s*)([@?])", r"\1\\\2", "".join(parts))
+    parts = (
+        part if part.startswith("<") else apple_escaped(part).replace("'", "\\'")
+        for part in _TAG.split(text.replace(_MARK, ""))
+    )
+    return re.sub(r"\A([@?])", r"\\\1", "".join(parts))
 
 
 _FORMS = frozenset({"zero", "one", "two", "few", "many", "other", "NSStringLocalizedFormatKey"})
-_VARIABLE = re.compile(r"%#@\w+@")
+_VARIABLE = re.compile(r"%(?:\d+\$)?#@\w+@")
 
 
 def read_stringsdict(text: str) -> Draft:
-    """Return the draft of Apple's .stringsdict, the forms of plurals; raises ValueError."""
+    """Return the draft of Apple's .stringsdict, the forms of plurals and widths; raises ValueError."""
     messages: list[Message] = []
     for element in translated_elements(read_tree(text), text):
         for key, value in pairwise(element.elements):
             said = unescape(text[value.content : value.content_end])
-            is_form = (key.name, value.name) == ("key", "string") and key.text in _FORMS
+            is_form = (key.name, value.name) == ("key", "string") and (key.text in _FORMS or key.text.isdigit())
             if is_form and has_language(_VARIABLE.sub("", said)):
                 messages.append(Message(value.content, value.content_end, said, escaped))
     return draft_of_messages(text, sorted(messages))
@@ -302,7 +313,7 @@ def read_xliff(text: str, target_language: str = "") -> Draft:
 def _pair(holder: Element, text: str) -> _Pair | None:
     """Return the source and the target of a unit, None where there is nothing to do."""
     named = {child.name: child for child in holder.elements}
-    source, target = named.get("source"), named.get("target")
+    source, target = named.get("seg-source", named.get("source")), named.get("target")
     if source is None or _attribute(text, holder, "approved") == "yes":
         return None
     if not has_language(_TAG.sub("", text[source.content : source.content_end])):

@@ -41,7 +41,7 @@ class Message(NamedTuple):
 
 def format_of_message(text: str) -> TextFormat:
     """Return HTML for a message of one line whose tags are in pairs; in others "<file>" and "&" are text."""
-    if "\n" in text.strip() or _BARE_AMPERSAND.search(text):
+    if "<" not in text or "\n" in text.strip() or _BARE_AMPERSAND.search(text):
         return TextFormat.PLAIN
     tags = list(_TAG.finditer(text))
     balance = Counter[str]()  # start tags less end tags
@@ -61,7 +61,10 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
     lost: list[Notice] = []
     lines = Lines(source)
     for message in messages:
-        found = pieces_of(message.text)
+        text = message.text
+        if not text.isascii():  # escapes are units of UTF-16; one without its other half is no character
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        found = pieces_of(text)
         line = lines.number(message.begin)
         if found is None:
             lost.append(Notice(WarningKind.NOT_TRANSLATED, line))
@@ -263,14 +266,14 @@ def read_properties(text: str) -> Draft:
         assert line is not None
         at = max(line.end(), at + 1)
         if line["comment"] is None and (key := _PROPERTY_KEY.match(text, line.start("content"), line.end("content"))):
-            said = _said(text[key.end() : line.end("content")])
+            said = unescaped(text[key.end() : line.end("content")])
             write = partial(_property, is_ascii=is_ascii, has_arguments=bool(_ARGUMENT.search(said)))
             messages.append(Message(key.end(), line.end("content"), said, write))
     return draft_of_messages(text, messages)
 
 
-def _said(value: str) -> str:
-    """Return a value without its escapes."""
+def unescaped(value: str) -> str:
+    """Return a value of properties, of Apple's strings or of Android's without its escapes."""
 
     def character(match: re.Match[str]) -> str:
         if match["code"]:
@@ -308,12 +311,13 @@ def read_strings(text: str) -> Draft:
         if entry is None:
             raise ValueError(f"the file is no .strings file: line {Lines(text).number(at)} is no entry")
         if entry["value"] is not None:
-            messages.append(Message(*entry.span("value"), _said(entry["value"]), _apple_string))
+            messages.append(Message(*entry.span("value"), unescaped(entry["value"]), apple_escaped))
         at = entry.end()
     return draft_of_messages(text, messages)
 
 
-def _apple_string(text: str) -> str:
+def apple_escaped(text: str) -> str:
+    """Return a text with its escapes."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -70,7 +70,7 @@ def large() -> dict[str, bytes]:
         "spans.odt": open_text(f"<text:p>{'<text:span>word </text:span>' * 60_000}</text:p>"),
         "paragraphs.txt": b"A short paragraph.\n\n" * 200_000,
         "messages.json": json.dumps({f"key{number}": "A short message." for number in range(100_000)}).encode(),
-        "cells.csv": b"A cell,Another one\n" * 100_000,
+        "cells.csv": b"A cell,Another one\n" * 50_000,
         "blocks.md": "\n\n".join(blocks).encode(),
         "one-block-is-left-out.md": "\n\n".join([*blocks, "[Toc]", *blocks]).encode(),
     }

@@ -150,28 +150,41 @@ def test_forms_of_plurals_of_apple_are_translated_and_their_types_stay():
     )
 
 
-def test_resources_of_android_keep_references_and_marks_and_escape_quotes():
+def test_resources_of_android_keep_references_and_marks_and_have_their_escapes():
     source = (
-        '<resources xmlns:xliff="x"><string name="a">The <b>cat</b>\\n%1$s</string><string name="b">@string/a</string>'
+        '<resources xmlns:xliff="x"><string name="a">The <b>cat\\\'s</b>\\n%1$s</string>'
+        '<string name="b">@string/a</string>'
         '<string name="c" translatable="false">no</string><string name="d"><![CDATA[<p>Some text</p>]]></string>'
         '<plurals name="e"><item quantity="one">one cat</item></plurals><item name="f" type="id">id</item>'
-        '<string name="g">By <xliff:g id="n">Dragoman</xliff:g></string></resources>'
+        '<string name="g">By <xliff:g id="n">Dragoman</xliff:g></string>'
+        '<string name="h">\n  A line\n  and "one"\n</string>'
+        '<string name="i">"  it\'s  \\u00e9 "</string></resources>'
     )
     read = draft("xml", source)
 
     assert texts(read) == [
-        "The <b>cat</b>\\n%1$s",
+        "The <b>cat's</b>\n%1$s",
         "<p>Some text</p>",
         "one cat",
         'By <xliff:g  translate="no" id="n">Dragoman</xliff:g>',
+        "A line and one",
+        "  it's  é ",
     ]
     written = answered(
-        read, "L'<b a='b'>chat</b>\\n%1$s", '<p>"x" d\\\'un</p>', "@one", texts(read)[3].replace("By", "De l'")
+        read, "L'<b a='b'>chat</b>\n%1$s", '<p>"x" d\'un</p>', "@one", texts(read)[3].replace("By", "De l'"), *"xy"
     )
     assert "<string name=\"a\">L\\'<b a='b'>chat</b>\\n%1$s</string>" in written
     assert '<![CDATA[<p>\\"x\\" d\\\'un</p>]]>' in written
     assert '<item quantity="one">\\@one</item>' in written
     assert 'De l\\\' <xliff:g id="n">Dragoman</xliff:g>' in written
+    assert '<string name="h">\n  x\n</string><string name="i">"y"</string>' in written
+
+
+def test_escapes_are_characters_or_nothing():
+    source = '{"a": "cat \\ud83d\\ude00", "b": "dog \\ud83d"}'
+    assert texts(draft("json", source)) == ["cat \U0001f600", "dog \ufffd"]
+    assert texts(draft("properties", "a = cat \\ud83d\\ude00")) == ["cat \U0001f600"]
+    assert echoed(draft("json", source)).text == source
 
 
 def test_apostrophes_of_a_pattern_are_doubled():

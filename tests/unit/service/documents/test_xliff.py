@@ -47,6 +47,14 @@ CASES = [
         file_1('<trans-unit><source>a</source><target state="translated">A</target></trans-unit>'),
     ),
     (
+        "source in segments",
+        file_1('<trans-unit><source>a</source><seg-source><mrk mtype="seg">a</mrk></seg-source></trans-unit>'),
+        file_1(
+            '<trans-unit><source>a</source><seg-source><mrk mtype="seg">a</mrk></seg-source>'
+            '<target state="translated"><mrk mtype="seg">A</mrk></target></trans-unit>'
+        ),
+    ),
+    (
         "new target",
         file_1('<trans-unit><source>a</source><target xml:lang="de" state="new">a</target></trans-unit>'),
         file_1('<trans-unit><source>a</source><target xml:lang="de" state="translated">A</target></trans-unit>'),
