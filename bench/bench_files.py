@@ -221,12 +221,13 @@ def receive(connection: http.client.HTTPConnection, is_done: threading.Event) ->
 
 def watch_memory(server: ServerProcess, peaks: dict[str, int]) -> None:
     """Note the most memory, in MiB, of the server's first process, of all others together, and of all."""
-    while True:
-        processes = psutil.Process(server.process.pid)
-        sizes = [_memory_of(one) for one in (processes, *processes.children(recursive=True))]
-        for name, size in (("first", sizes[0]), ("others", sum(sizes[1:])), ("all", sum(sizes))):
-            peaks[name] = max(peaks.get(name, 0), size >> 20)
-        time.sleep(1.0)
+    first = psutil.Process(server.process.pid)
+    with suppress(psutil.Error):  # it has ended
+        while True:
+            sizes = [_memory_of(one) for one in (first, *first.children(recursive=True))]
+            for name, size in (("first", sizes[0]), ("others", sum(sizes[1:])), ("all", sum(sizes))):
+                peaks[name] = max(peaks.get(name, 0), size >> 20)
+            time.sleep(1.0)
 
 
 def _memory_of(process: psutil.Process) -> int:

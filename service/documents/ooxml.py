@@ -40,6 +40,8 @@ _NO_FORMAT = re.compile(
     r"\s(?:lang|altLang|dirty|err|smtClean|noProof|(?:\w+:)?rsid\w*)=\"[^\"]*\"",
     re.DOTALL,
 )
+# What hardly makes one: programs that read PDF files set letters closer here and wider there.
+_SPACING = re.compile(r'<(?:\w+:)?(?:spacing|w|kern)(?=[\s/])[^<>]*/>|\s(?:spc|kern)="[^"]*"')
 _BULLET = re.compile(r'<[^<>]*"[^\w"]*\w?[^\w"]*"/?>')  # of a list; Word's circle is an "o" of Courier
 _SHEET_HEADERS = {f"x:{kind}{place}" for kind in ("odd", "even", "first") for place in ("Header", "Footer")}
 _HEADER_CODE = re.compile(r'&amp;(?:"[^"]*"|&quot;.*?&quot;|[0-9]+|K[0-9A-F]{6}|.)')
@@ -108,6 +110,7 @@ _WORDS = Vocabulary(
         "dc:language": ("",),
     },
     no_format=_NO_FORMAT,
+    spacing=_SPACING,
 )
 
 

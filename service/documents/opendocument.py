@@ -22,7 +22,7 @@ _NAMESPACES = {
 _PIECES = re.compile(r"(\t|\n|  +)")
 _RULE = re.compile(r"""\s(?:table|style):(?:formula|condition)\s*=\s*"([^"]*)\"""")
 _PARTS = re.compile(r"(?:.*/)?(?:content|styles|meta)\.xml\Z")
-_REVISION = re.compile(r"rsid\Z|\Alanguage|\Acountry|\Arfc-language-tag")
+_NO_LOOK = re.compile(r"rsid\Z|\Alanguage|\Acountry|\Arfc-language-tag|\Aletter-(?:spacing|kerning)\Z|\Atext-scale\Z")
 
 
 def _write(form: Format, text: str) -> Source:
@@ -110,7 +110,7 @@ class OpenDocumentReader(PartReader):
         elif tag.name == "style:text-properties" and self._style:
             named = self._attributes(tag.begin, tag.end)
             look, is_code = self._styles[self._style]
-            own = "".join(f" {name}={value}" for name, value in sorted(named.items()) if not _REVISION.search(name))
+            own = "".join(f" {name}={value}" for name, value in sorted(named.items()) if not _NO_LOOK.search(name))
             is_mono = any(self.is_code(value) for name, value in named.items() if name == "font-name")
             self._styles[self._style] = look + own, is_code or is_mono
         elif tag.name == "table:table-cell":

@@ -196,7 +196,7 @@ _REMARKS = {
     "the file has a digital signature, which does not hold for its translation": re.compile(
         r"\A_xmlsignatures/|\AMETA-INF/documentsignatures\.xml\Z"
     ),
-    "the file has other files embedded, which stay as they are": re.compile("/embeddings/"),
+    "the file has other files embedded, which stay as they are": re.compile("/embeddings/|/afchunk", re.IGNORECASE),
 }
 
 

@@ -71,6 +71,7 @@ class Vocabulary:
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # attributes whose values are texts
     languages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # attributes that say the language; or ""
     no_format: re.Pattern[str] | None = None  # in the properties of a run, what makes no difference to a reader
+    spacing: re.Pattern[str] | None = None  # what makes no other format
     space: re.Pattern[str] | None = None  # what one space is written as; None: all white space counts
 
 
@@ -121,7 +122,7 @@ class PartReader:
         self._has_paragraphs = False
         self._initial: Element | None = None  # the text of a large letter, which the next paragraph begins with
         self._words = vocabulary
-        self._keys: dict[str, tuple[str, bool]] = {}  # properties as they are written -> key, whether it is code
+        self._keys: dict[str, tuple[str, bool, bool]] = {}  # of properties -> key, whether they are kept, are for code
         self._knows_code = True
 
     def is_code(self, name: str) -> bool:
@@ -260,8 +261,8 @@ class PartReader:
             if isinstance(child, str):
                 continue
             if child.name in words.properties:
-                key, is_code = self._key(self.text[child.begin : child.end])
-                own: Source = ((child.begin, child.end),) if key else ()
+                key, is_kept, is_code = self._key(self.text[child.begin : child.end])
+                own: Source = ((child.begin, child.end),) if is_kept else ()
                 form = around._replace(key=key, source=own, is_code=is_code)
                 continue
             source: Source = (
@@ -289,12 +290,13 @@ class PartReader:
         """Return which part of a field an element in a run is."""
         return ""
 
-    def _key(self, properties: str) -> tuple[str, bool]:
+    def _key(self, properties: str) -> tuple[str, bool, bool]:
         found = self._keys.get(properties)
         if found is None:
-            key = self._words.no_format.sub("", properties) if self._words.no_format else properties
+            written = self._words.no_format.sub("", properties) if self._words.no_format else properties
+            key = self._words.spacing.sub("", written) if self._words.spacing else written
             key = "" if _EMPTY.fullmatch(key) else key
-            found = self._keys[properties] = key, self.is_code(key)
+            found = self._keys[properties] = key, not _EMPTY.fullmatch(written), self.is_code(key)
         return found
 
     def _span(self, span: Element, around: Format) -> Format:

@@ -52,6 +52,16 @@ def test_sentence_that_word_cut_into_ten_runs_is_one_segment_and_its_bold_word_i
     )
 
 
+def test_letters_that_are_set_closer_are_in_one_piece_and_a_title_that_is_set_wide_stays_so():
+    runs = [
+        run(text, f'<w:b/><w:spacing w:val="{number}"/><w:w w:val="99"/>') for number, text in enumerate(["ga", "te"])
+    ]
+
+    assert units(f"<w:p>{''.join(runs)}{run(' of')}</w:p>") == ['gate<g id="1"> of</g>']
+    wide = '<w:spacing w:val="60"/>'
+    assert shouted_body(f"<w:p>{run('Title', wide)}</w:p>") == f"<w:p>{run('TITLE', wide)}</w:p>"
+
+
 def test_text_with_its_reading_is_a_part_of_its_sentence():
     ruby = f"<w:ruby><w:rt>{run('reading')}</w:rt><w:rubyBase>{run('The cat')}</w:rubyBase></w:ruby>"
 
