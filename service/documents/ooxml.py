@@ -4,8 +4,7 @@ import re
 from html import unescape
 
 from service.documents.draft import FileDraft, Source
-from service.documents.inline import Format, escaped
-from service.documents.inline_content import ALONE
+from service.documents.inline import ALONE, Format, escaped
 from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, Vocabulary, labels_in, names
 from service.documents.xml import Element, Tag, attributes_at

@@ -25,15 +25,21 @@ from service.documents.draft import (
     draft_of_passages,
     has_language,
 )
-from service.documents.inline import Format, Item, Mark, decode, encode, escaped, merged
-from service.documents.inline_content import (
+from service.documents.inline import (
     ALONE,
     CODE,
     Atom,
+    Format,
+    Item,
+    Mark,
     Text,
+    decode,
+    encode,
+    escaped,
     joined,
     main_format,
     marked,
+    merged,
     texts_in,
     with_fields,
     without_frame,

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.documents.inline import Format, Mark
-from service.documents.inline_content import Atom, Text, joined
+from service.documents.inline import Atom, Format, Mark, Text, joined
 from service.text.document import TagKind
 
 FORMATS = [Format(key) for key in ("", "bold", "alone")]
