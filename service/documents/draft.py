@@ -118,7 +118,8 @@ def answered_slots(passages: Iterable[Passage], translations: Sequence[Translati
     rest = iter(translations)
     for units, write, is_beside in passages:
         answers = [
-            Answer(text_of(unit, translation), translation) for unit, translation in zip(units, rest, strict=False)
+            Answer(unit.text if one.error is not None else one.text, one)
+            for unit, one in zip(units, rest, strict=False)
         ]
         if is_beside:
             is_kept = any(answer.translation.error is not None for answer in answers)
@@ -172,11 +173,6 @@ def filled(source: str, slots: Iterable[Slot]) -> str:
         yield source[begin:end]
 
     return "".join(between(0, len(source)))
-
-
-def text_of(unit: Unit, translation: Translation) -> str:
-    """Return the best translation, or the source where the translation failed."""
-    return unit.text if translation.error is not None else translation.text
 
 
 class Lines:

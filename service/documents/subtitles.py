@@ -107,7 +107,7 @@ def _on_lines(words: list[str], widths: Sequence[int]) -> list[str]:
     """Return words on lines, as long beside each other as those of the source were, or else even."""
     widest = max(MAX_LINE, *widths)
     lines = _alike(words, widths) if len(widths) > 1 else [" ".join(words)]
-    return lines if max(map(_width, lines)) <= widest else _even(words, max(len(widths), MAX_LINES))
+    return lines if max(map(_width, lines)) <= widest else _alike(words, [1] * max(len(widths), MAX_LINES))
 
 
 def _alike(words: list[str], widths: Sequence[int]) -> list[str]:
@@ -120,27 +120,6 @@ def _alike(words: list[str], widths: Sequence[int]) -> list[str]:
         cuts.append(min(counts, key=lambda count: abs(_width(" ".join(words[:count])) - end)))
     lines = [" ".join(words[begin:end]) for begin, end in pairwise([*cuts, len(words)])]
     return [line for line in lines if line] or [""]
-
-
-def _even(words: list[str], num_lines: int) -> list[str]:
-    """Return the words on at most so many lines, which are as even as can be."""
-    total = _width(" ".join(words))
-    for width in range(max(1, -(-total // num_lines)), total + 1):
-        lines = _filled(words, width)
-        if len(lines) <= num_lines:
-            return lines
-    return [" ".join(words)]
-
-
-def _filled(words: list[str], width: int) -> list[str]:
-    lines = [""]
-    for word in words:
-        line = f"{lines[-1]} {word}" if lines[-1] else word
-        if _width(line) <= width or not lines[-1]:
-            lines[-1] = line
-        else:
-            lines.append(word)
-    return lines
 
 
 def _width(text: str) -> int:
