@@ -208,7 +208,8 @@ def _has_text(element: Element, text: str) -> bool:
 
 _CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
 _TAG = re.compile(r"(<[^<>]*>)")
-_LAYOUT = re.compile(r'\s+|(?<!\\)"')  # of a text without quotes around it: Android shows a space, or nothing
+# Without quotes around all of a text, Android shows one space for many, and no quotes.
+_SPACES, _QUOTE = re.compile(r"\s+"), re.compile(r'(?<!\\)"')
 _KEPT = re.compile(r"<xliff:g(?=[\s>])")
 _MARK = '  translate="no"'  # two spaces: it is known again, and taken out
 _ARRAYS = frozenset({"string-array", "plurals"})
@@ -238,15 +239,11 @@ def _resource(text: str, element: Element) -> Iterator[Message]:
         begin, end, said = begin + 1, end - 1, said[1:-1]
     if has_language(_TAG.sub("", said)):
         parts = (
-            part if part.startswith("<") else unescaped(part if is_quoted else _LAYOUT.sub(_space, part))
+            part if part.startswith("<") else unescaped(part if is_quoted else _QUOTE.sub("", _SPACES.sub(" ", part)))
             for part in _TAG.split(said)
         )
         marked = _KEPT.sub(lambda match: match[0] + _MARK, "".join(parts))
         yield Message(begin, end, marked, _escaped_resource, text_format)
-
-
-def _space(match: re.Match[str]) -> str:
-    return "" if match[0] == '"' else " "
 
 
 def _escaped_resource(text: str) -> str:
