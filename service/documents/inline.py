@@ -223,8 +223,16 @@ def texts_in(atoms: Iterable[Atom]) -> list[Text]:
 
 
 def source_of(atoms: Iterable[Atom]) -> Source:
-    """Return how atoms are written."""
-    return tuple(piece for one in atoms for piece in (one.source if isinstance(one, Text) else one.pieces))
+    """Return how atoms are written; pieces that touch are one, since fields in fields hold those of all."""
+    pieces: list[tuple[int, int] | str] = []
+    for one in atoms:
+        for piece in one.source if isinstance(one, Text) else one.pieces:
+            last = pieces[-1] if pieces else ""
+            if isinstance(piece, tuple) and isinstance(last, tuple) and last[1] == piece[0]:
+                pieces[-1] = last[0], piece[1]
+            else:
+                pieces.append(piece)
+    return tuple(pieces)
 
 
 def main_format(atoms: Iterable[Atom], otherwise: Format) -> Format:

@@ -7,22 +7,25 @@ from service.documents.inline import Atom, Format, Mark, Text, joined
 from service.text.document import TagKind
 
 FORMATS = [Format(key) for key in ("", "bold", "alone")]
-PLACES = st.tuples(st.tuples(st.integers(0, 9), st.integers(0, 9)))
+PLACES = st.tuples(st.tuples(st.integers(0, 4), st.integers(5, 9)))  # apart from each other
 TEXTS = st.builds(Text, st.sampled_from(FORMATS), st.sampled_from([" ", "\n", "a", "b c"]), PLACES)
 MARKS = st.builds(
     Mark,
     st.sampled_from(TagKind),
     st.just(""),
+    id=st.just(0),
     shows=st.sampled_from(["", "", "1"]),
     is_break=st.booleans(),
     pieces=PLACES,
+    format=st.none(),
+    field_part=st.sampled_from(["", "", "begin"]),
 )
 ATOMS = st.lists(st.one_of(TEXTS, TEXTS, MARKS), max_size=12)
 SPACES = {" ", "\n"}
 
 
 def is_unseen(mark: Mark) -> bool:
-    return mark.kind is TagKind.POINT and not mark.shows and not mark.is_break
+    return mark.kind is TagKind.POINT and not (mark.shows or mark.is_break or mark.field_part)
 
 
 def joined_one_by_one(atoms: list[Atom]) -> list[Atom]:
