@@ -31,8 +31,8 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
     """
 
     def start() -> subprocess.Popen[bytes]:
-        # It forks without a copy of this process's page tables.  That of uvloop takes 12 ms for 160 MB, in which the
-        # loop stands still.
+        # It forks without a copy of this process's page tables, which uvloop makes while the loop stands still: one
+        # short text in each reading of a document waited for that (`python bench/bench_files.py`).
         command = [*_COMMAND, str(niceness)]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
 
