@@ -13,7 +13,7 @@ struct Avx512Vnni {
   static constexpr int width = 16;
   static constexpr int levels = 127;
   static constexpr int most_dots = 0;                       // that are summed in 16 bits: none, 32 are as fast
-  static constexpr int integer_rows = 12, float_rows = 12;  // of 32 registers, 24 hold sums
+  static constexpr int integer_rows = 14, float_rows = 14;  // of 32 registers, 28 hold sums
   static constexpr int wide_rows = 4;                       // so few rows take twice the vectors
 
   using Floats = __m512;

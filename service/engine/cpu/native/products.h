@@ -8,7 +8,8 @@
 namespace dragoman {
 namespace {
 
-constexpr int kMostTileRows = 12;
+constexpr int kMostTileRows = 14;
+constexpr size_t kAhead = 1024;  // bytes of a panel between the weights that are read and those that are asked for
 
 // How a tile multiplies integers: four inputs at a time.
 template <class Isa>
@@ -59,7 +60,7 @@ struct Place {
   const typename Kind::Weight* weights;
   size_t num_inputs;
   size_t panel;  // how far the weights of the next panel are
-  size_t next;   // how far those are that will be wanted soon
+  size_t next;   // how far those are that are wanted soon
 };
 
 // Adds DOTS dot products of inputs and weights to the sums of a tile, or starts the sums with them.
@@ -77,9 +78,9 @@ inline __attribute__((always_inline)) void add_dots(Place<Kind, ROWS>& place,
       const int within = (dot * kPanel + j % per_panel * Isa::width) * step;
       const auto* first = place.weights + j / per_panel * place.panel + within;
       weights[j] = Kind::load(first);
-      if (j % per_panel == 0) __builtin_prefetch(first + place.next, 0, 2);
+      if (j % per_panel == 0) __builtin_prefetch(first + place.next);
     }
-#pragma GCC unroll 12
+#pragma GCC unroll 14
     for (int i = 0; i < ROWS; i++) {
       const Sums x = Kind::spread(place.inputs[i / 3] + i % 3 * place.num_inputs + dot * step);
 #pragma GCC unroll 4
@@ -105,10 +106,22 @@ inline __attribute__((always_inline)) void add_words(Place<Kind, ROWS>& place,
                                                      typename Kind::Sums (&sums)[ROWS][VECTORS]) {
   typename Kind::Sums words[ROWS][VECTORS];
   add_dots<Kind, true, DOTS>(place, words);
-#pragma GCC unroll 12
+#pragma GCC unroll 14
   for (int i = 0; i < ROWS; i++) {
 #pragma GCC unroll 4
     for (int j = 0; j < VECTORS; j++) sums[i][j] = Kind::Set::add_words(sums[i][j], words[i][j]);
+  }
+}
+
+// Adds the products of so many inputs.
+template <class Kind, int ROWS, int VECTORS>
+inline void add_inputs(size_t count, Place<Kind, ROWS>& place, typename Kind::Sums (&sums)[ROWS][VECTORS]) {
+  if constexpr (Kind::most_dots) {
+    constexpr size_t most = Kind::most_dots * Kind::inputs_a_dot;
+    for (; count >= most; count -= most) add_words<Kind, Kind::most_dots>(place, sums);
+    for (; count; count -= kPanel) add_words<Kind, kPanel / Kind::inputs_a_dot>(place, sums);
+  } else {
+    for (; count; count -= Kind::inputs_a_dot) add_dots<Kind, false, 1>(place, sums);
   }
 }
 
@@ -121,7 +134,7 @@ inline void tile(const Linear& linear, const Rows& rows, int first_row, int colu
 #pragma GCC unroll 4
   for (int j = 0; j < VECTORS; j++) {
     const auto start = Kind::start(linear, rows, column + j * Isa::width);
-#pragma GCC unroll 12
+#pragma GCC unroll 14
     for (int i = 0; i < ROWS; i++) sums[i][j] = start;
   }
   const size_t num_inputs = linear.num_inputs;
@@ -130,18 +143,18 @@ inline void tile(const Linear& linear, const Rows& rows, int first_row, int colu
   for (size_t i = 0; i < ROWS; i += 3) place.inputs[i / 3] = Kind::inputs(rows) + (first_row + i) * num_inputs;
   place.weights = Kind::weights(linear) + column * num_inputs;
   place.num_inputs = num_inputs, place.panel = kPanel * num_inputs;
-  place.next = first_row == 0 ? kBlock * num_inputs : 0;  // the first rows bring the next block into the second cache
-  if constexpr (Kind::most_dots) {
-    constexpr size_t most = Kind::most_dots * Kind::inputs_a_dot;
-    size_t rest = num_inputs;
-    for (; rest >= most; rest -= most) add_words<Kind, Kind::most_dots>(place, sums);
-    for (; rest; rest -= kPanel) add_words<Kind, kPanel / Kind::inputs_a_dot>(place, sums);
-  } else {
-    for (size_t k = 0; k < num_inputs; k += Kind::inputs_a_dot) add_dots<Kind, false, 1>(place, sums);
+  place.next = 0;
+  size_t rest = num_inputs;
+  if (first_row == 0) {  // the others find the block in a cache
+    constexpr size_t ahead = kAhead / (sizeof(typename Kind::Weight) * kPanel), group = 4 * kSummedDots;  // inputs
+    place.next = ahead * kPanel;
+    for (; rest >= ahead + group; rest -= group) add_inputs(group, place, sums);
+    place.next += kBlock * num_inputs - place.panel;  // behind the end of a panel, that of the next block
   }
+  add_inputs(rest, place, sums);
 #pragma GCC unroll 4
   for (int j = 0; j < VECTORS; j++) {
-#pragma GCC unroll 12
+#pragma GCC unroll 14
     for (int i = 0; i < ROWS; i++) {
       float* target = out + i * out_stride + j * Isa::width;
       const auto value = Kind::value(sums[i][j], linear, rows, first_row + i, column + j * Isa::width);

@@ -66,6 +66,18 @@ inline void rank_block(Ranking& ranking, int num_best, int column, float* logits
   }
 }
 
+// Asks for weights of the block behind `column`: of each panel two lines behind those that the tile has asked for.  They
+// come while the logits of a row are ranked.
+inline void prefetch_block(const Linear& linear, int column, int row) {
+  const auto* weights = linear.integers ? reinterpret_cast<const char*>(linear.integers)
+                                        : reinterpret_cast<const char*>(linear.floats);
+  const size_t panel = static_cast<size_t>(linear.num_inputs) * kPanel * (linear.integers ? 1 : sizeof(float));
+  const char* first = weights + static_cast<size_t>(column + kBlock) / kPanel * panel + kAhead + row * 128;
+  for (size_t p = 0; p < kBlock / kPanel; p++) {
+    __builtin_prefetch(first + p * panel, 0, 2), __builtin_prefetch(first + p * panel + 64, 0, 2);
+  }
+}
+
 template <class Isa>
 void rank(const Linear& linear, const Rows& rows, int num_rows, const Edit* edits, const float* bans, int num_best,
           Ranking* rankings) {
@@ -80,6 +92,7 @@ void rank(const Linear& linear, const Rows& rows, int num_rows, const Edit* edit
     for (int row = 0, count; row < num_rows; row += count) {
       count = next_block<Isa>(num_rows - row, linear, rows, row, column, kBlock, logits, kBlock, false);
       for (int i = 0; i < count; i++) {
+        if (row == 0) prefetch_block(linear, column, i);
         edit_block(rankings[row + i], edits, column, logits + i * kBlock);
         rank_block<Isa>(rankings[row + i], num_best, column, logits + i * kBlock, bans);
       }
