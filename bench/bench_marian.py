@@ -34,7 +34,7 @@ from export.importers.foreign import ImportOptions
 from model.bundle import Bundle
 from model.config import Activation, NormPlacement, StopRule
 from model.tokenizer import load_tokenizer
-from service.engine.cpu.instructions import cpu_flags
+from service.engine.choice import cpu_flags
 from service.engine.loop import EngineLoop
 from service.engine.wire import EngineSpec, Job, JobResult, SchedulerConfig, SearchParams
 from service.engine.worker import create_runner

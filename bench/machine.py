@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
+from service.engine.choice import INT8_FLAGS, cpu_flags
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("onnxruntime", "onnxruntime-gpu", "ctranslate2", "numpy", "torch")

@@ -79,7 +79,7 @@ class LocalTranslator:
                 this process may use.
             runtime: what computes, as `engine.runtime` of a server.
         """
-        from service.engine.cpu.native.choice import choose_runtime
+        from service.engine.choice import choose_runtime
         from service.engine.cpu.native.runner import NativeRunner
         from service.engine.cpu.runner import CpuRunner
         from service.engine.loop import EngineLoop

@@ -19,10 +19,8 @@ from service.addresses import Address, ListenError
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, ranged, with_examples
 from service.cli.output import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
-from service.engine.cpu.instructions import INT8_FLAGS, cpu_flags
-from service.engine.cpu.native.choice import library_problem
+from service.engine.choice import INT8_FLAGS, cpu_flags, library_problem, probe
 from service.engine.cpu.native.library import instruction_set
-from service.engine.cuda.device import probe
 from service.engine.wire import FinishReason
 from service.errors import DragomanError, how_to_install
 from service.models.repository import BundleCandidate, BundleSource, bundle_source

@@ -13,7 +13,7 @@ Axes: B sentences, K beam, C candidates (2K, or more where tokens are drawn at r
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -26,19 +26,18 @@ from service.engine.beams import (
     Beams,
     Candidates,
     Ending,
-    Extended,
     Floats,
     Ints,
+    StepOutcome,
     find_non_finite,
 )
 from service.engine.logits import Edits, LogitsProcessor, edits_of, needs_processor
 from service.engine.wire import FinishReason, Hypothesis, SearchParams
 
-_Ranked = tuple[list[float], list[int], list[int]]  # scores, tokens and parents of a sentence's candidates, best first
-
 # A hypothesis whose last `LOOP_TOKENS` tokens have such a period or a shorter one only repeats itself.  It takes a walk
 # back to see, hence `LOOP_STRIDE`; translations without end are four times as long.
 LOOP_PERIOD = 8
+_ANY_STEPS = 1 << 30
 _SOURCE_LOOP_TOKENS = 24  # a source with such a run may have a translation with a longer one
 
 
@@ -48,15 +47,6 @@ def num_candidates(beam_size: int, sampling_top_k: int = 0) -> int:
     Where tokens are drawn, this is a power of two, so that many sentences decode together.
     """
     return max(2 * beam_size, 1 << (sampling_top_k - 1).bit_length() if sampling_top_k else 0)
-
-
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
-    """What one step did.  The caller removes finished and non-finite sentences before the next step."""
-
-    parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
-    finished: Sequence[int] = ()  # sentences whose stop rule holds
-    non_finite: Sequence[int] = ()  # sentences for which the model produced NaN or infinity
 
 
 @dataclass(slots=True)
@@ -155,9 +145,14 @@ class BeamSearch:
         return int(self.beams.num_steps[index])
 
     @property
-    def is_plain(self) -> bool:
-        """Whether a step in which no hypothesis may end only extends them by the best candidates."""
-        return not self._num_processors and self._rule is StopRule.CTRANSLATE2
+    def num_plain_steps(self) -> int:
+        """How many steps a runner may take without options or another stop rule that change something in one."""
+        if self._num_processors or self._rule is not StopRule.CTRANSLATE2:
+            return 0
+        if not self._profile.forced_end:
+            return _ANY_STEPS
+        live = slice(self.num_sentences)
+        return int((self.beams.max_steps[live] - self.beams.num_steps[live]).min()) - 1
 
     def edits(self) -> Edits | None:
         """Return what options change in the next step's logits; None: nothing."""
@@ -167,23 +162,25 @@ class BeamSearch:
         """Extend every sentence's hypotheses, whose last tokens `tokens` gives, by one token."""
         if self._num_processors:
             candidates = self._process(candidates)
-        beams = self.beams
-        forced = self._forced_ends() if self._profile.forced_end else {}
-        ends_usually = self._rule is StopRule.CTRANSLATE2 and not self._profile.forced_end
-        extended = candidates.extend(beams, self._profile.end, ends_usually=ends_usually)
-        for index, ending in extended.endings:
+        if self._profile.forced_end:
+            candidates = self._force_ends(candidates)
+        ends_usually = self._rule is StopRule.CTRANSLATE2
+        return self.settle(candidates.extend(self.beams, self._profile.end, ends_usually=ends_usually), candidates)
+
+    def settle(self, step: StepOutcome, candidates: Candidates) -> StepOutcome:
+        """Decide what is undecided behind a step, whose hypotheses have been extended by these candidates."""
+        for index, ending in step.endings:
             self._sentences[index].endings.append(ending)
-        parents, non_finite, finished = extended.parents, extended.non_finite, extended.finished
-        if extended.may_end:
-            finished += self._end(extended, candidates, forced)
+        if step.undecided:
+            step.finished += self._end(step, candidates)
         if self._rule is StopRule.MARIAN:
             for index, sentence in enumerate(self._sentences):
-                beams.scores[index, sentence.num_live :] = -np.inf
+                self.beams.scores[index, sentence.num_live :] = -np.inf
         elif self._rule is StopRule.HF:
-            finished += self._overtaken({*range(self.num_sentences)} - {*finished, *non_finite})
+            step.finished += self._overtaken({*range(self.num_sentences)} - {*step.finished, *step.non_finite})
         for index, processor in self._processors() if self._num_processors else ():
-            processor.advance(parents[index], beams.newest[index].copy())
-        return StepOutcome(parents, finished, non_finite)
+            processor.advance(step.parents[index], self.beams.newest[index].copy())
+        return step
 
     def _processors(self) -> Iterator[tuple[int, LogitsProcessor]]:
         for index, sentence in enumerate(self._sentences):
@@ -199,14 +196,27 @@ class BeamSearch:
                 processor.choose(scores[index], tokens[index], parents[index])
         return Candidates(scores, tokens, parents, candidates.check)
 
-    def _end(self, extended: Extended, candidates: Candidates, forced: Mapping[int, _Ranked]) -> list[int]:
-        """Record the hypotheses that end in this step, and return the sentences that end; the others go on."""
-        beams, which = self.beams, extended.may_end
+    def _force_ends(self, candidates: Candidates) -> Candidates:
+        """Have all hypotheses end of sentences whose last step this is, which changes no sum."""
+        live = slice(self.num_sentences)
+        last = (self.beams.num_steps[live] + 1 == self.beams.max_steps[live]).nonzero()[0].tolist()
+        if not last:
+            return candidates
+        scores, tokens, parents = candidates.scores.copy(), candidates.tokens.copy(), candidates.parents.copy()
+        for index in last:
+            order = np.argsort(-self.beams.scores[index], kind="stable")
+            beam = index, slice(self.beam_size)
+            scores[beam], tokens[beam], parents[beam] = self.scores[index, order], self._profile.end, order
+        return Candidates(scores, tokens, parents, candidates.check)
+
+    def _end(self, step: StepOutcome, candidates: Candidates) -> list[int]:
+        """Record the hypotheses of undecided sentences that end, and return the sentences that do; the others go on."""
+        beams, which = self.beams, step.undecided
         num_steps, most = beams.num_steps[which].tolist(), beams.max_steps[which].tolist()
-        columns = extended.sums[which].tolist(), candidates.tokens[which].tolist(), candidates.parents[which].tolist()
+        ranked = (array[which].tolist() for array in (candidates.scores, candidates.tokens, candidates.parents))
         finished, going_on, survivors = [], list[tuple[int, int]](), list[list[int]]()
-        for index, length, limit, *ranked in zip(which, num_steps, most, *columns, strict=True):
-            ranks = self._finish(index, length, *forced.get(index, ranked), is_last_step=length == limit)
+        for index, length, limit, *best in zip(which, num_steps, most, *ranked, strict=True):
+            ranks = self._finish(index, length, *best, is_last_step=length == limit)
             if length == limit or self._has_enough(index):
                 finished.append(index)
             else:
@@ -216,9 +226,9 @@ class BeamSearch:
             return finished
         places, (rows, lengths) = np.array(survivors), np.array(going_on).T
         kept = rows[:, None], places
-        beams.scores[rows], extended.parents[rows] = extended.sums[kept], candidates.parents[kept]
+        beams.scores[rows], step.parents[rows] = candidates.scores[kept], candidates.parents[kept]
         beams.newest[rows] = beams.tokens[rows, lengths] = candidates.tokens[kept]
-        beams.parents[rows, lengths] = extended.parents[rows]
+        beams.parents[rows, lengths] = step.parents[rows]
         return finished + [index for index, length in going_on if self._end_loops(index, length)]
 
     def _finish(
@@ -274,19 +284,6 @@ class BeamSearch:
             record.endings.append(Ending(score, num_steps, parent, token))
         record.is_looping = True
         return True
-
-    def _forced_ends(self) -> dict[int, _Ranked]:
-        """Return scores, tokens and parents of the hypotheses of sentences whose last step is the next one, best first.
-
-        There all of them end, which changes no sum.
-        """
-        live = slice(self.num_sentences)
-        found = {}
-        for index in (self.beams.num_steps[live] + 1 == self.beams.max_steps[live]).nonzero()[0].tolist():
-            scores = self.beams.scores[index]
-            parents = np.argsort(-scores, kind="stable")
-            found[index] = scores[parents].tolist(), [self._profile.end] * self.beam_size, parents.tolist()
-        return found
 
     def _has_enough(self, index: int) -> bool:
         """Return whether the hypotheses that have ended are enough, whatever the others would become."""

@@ -5,7 +5,7 @@ Pure NumPy.  Chosen tokens are written once and never moved: a hypothesis is a w
 Axes: B sentences, K beam, C candidates, R sentences and T decoder inputs that there is room for.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -93,15 +93,15 @@ class Ending(NamedTuple):
     token: int
 
 
-class Extended(NamedTuple):
-    """What a step has made of the hypotheses of B sentences, as if none of those in `may_end` ended."""
+@dataclass(slots=True)
+class StepOutcome:
+    """What a step has made of the hypotheses.  The caller removes finished and non-finite sentences before the next."""
 
-    sums: Floats  # [B, C]: of each candidate
     parents: Ints  # [B, K]: which hypothesis each place of the beam goes on from
-    may_end: list[int]  # sentences of which a hypothesis ends, at their last step, or to be looked at for repetition
+    finished: list[int]  # sentences that have ended
     non_finite: list[int]  # sentences for which the model produced NaN or infinity
-    finished: list[int]  # sentences that have ended, which are not in `may_end`
-    endings: list[tuple[int, Ending]]  # the hypotheses of sentences not in `may_end` that end
+    undecided: list[int]  # sentences of which a hypothesis may end: they are extended as if none did
+    endings: list[tuple[int, Ending]] = field(default_factory=list)  # the hypotheses of other sentences that have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Candidates:
     parents: Ints  # [B, C]: the hypothesis that is extended, 0 <= parent < K
     check: Floats  # [B]: NaN or plus infinity where the log-probabilities are
 
-    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> Extended:
-        """Extend every sentence's hypotheses by its K best candidates.
+    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> StepOutcome:
+        """Extend every sentence's hypotheses by its K best candidates; with one hypothesis, `scores` become its sums.
 
         The slow, obvious form of what the library in C++ does for its own candidates.
 
@@ -127,14 +127,15 @@ class Candidates:
         live, beam = slice(len(self.scores)), slice(beams.scores.shape[1])
         num_steps = beams.num_steps[live]
         num_steps += 1
-        sums = self.scores if beams.scores.shape[1] > 1 else beams.scores[live] + self.scores
+        if beams.scores.shape[1] == 1:
+            np.add(self.scores, beams.scores[live], out=self.scores)
         tokens, parents = self.tokens[:, beam], self.parents[:, beam].copy()
-        beams.scores[live], beams.newest[live] = sums[:, beam], tokens
-        places = np.arange(len(sums)), num_steps
+        beams.scores[live], beams.newest[live] = self.scores[:, beam], tokens
+        places = np.arange(len(tokens)), num_steps
         beams.tokens[places], beams.parents[places] = tokens, parents
         is_due = (num_steps % LOOP_STRIDE == 0) & (num_steps >= LOOP_TOKENS)
         may_end = ((tokens == end).any(axis=1) | (num_steps == beams.max_steps[live]) | is_due) & ~non_finite
-        return Extended(sums, parents, may_end.nonzero()[0].tolist(), non_finite.nonzero()[0].tolist(), [], [])
+        return StepOutcome(parents, [], non_finite.nonzero()[0].tolist(), may_end.nonzero()[0].tolist())
 
 
 def find_non_finite(candidates: Candidates) -> Booleans:

@@ -8,16 +8,15 @@ processes nor texts.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from model.bundle import BundleError
 from service.engine.beam import BeamSearch, may_repeat, num_candidates
-from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner, scored_shape
-from service.engine.scheduler import Drop, Scheduler
+from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner
+from service.engine.scheduler import Drop, Scheduler, encoder_batches, scorer_batches
 from service.engine.wire import (
     FailureKind,
     FinishReason,
@@ -41,8 +40,6 @@ _MESSAGES = {
     FailureKind.NON_FINITE: "the model produced non-finite scores for this sentence",
     FailureKind.OUT_OF_MEMORY: "there is too little memory for this batch; the next ones are smaller",
 }
-
-_Other = TypeVar("_Other")
 
 # Beam size, width of the source or 0 where none is padded, whether it keeps to its shortlist, candidates.
 GroupKey = tuple[int, int, bool, int]
@@ -287,25 +284,29 @@ class EngineLoop:
     def _decode(self, group: _Group, num_candidates: int, outcomes: list[Outcome]) -> None:
         """Extend every hypothesis of a group by one token; what ends goes to `outcomes` even if an error follows."""
         began = self._clock()
-        search, state, num_ahead = group.search, group.state, 0
-        if self._ahead_runner is not None and search.is_plain:
-            most = int(_AHEAD_S / max(self._step_s, 1e-6))
-            candidates, num_ahead = self._ahead_runner.decode_ahead(
-                search.beams, state, search.end, most, num_candidates=num_candidates
+        search, state = group.search, group.state
+        most = min(search.num_plain_steps, 1 + int(_AHEAD_S / max(self._step_s, 1e-6)))
+        if self._ahead_runner is not None and most > 0:
+            beams, end = search.beams, search.end
+            candidates, step, num_steps = self._ahead_runner.decode_ahead(
+                beams, state, end, most, num_candidates=num_candidates
             )
+            decode_s = self._clock() - began
+            search.settle(step, candidates)
         else:
+            edits, num_steps = search.edits(), 1
             candidates = self._runner.decode_step(
-                search.tokens, search.scores, state, search.edits(), num_candidates=num_candidates
+                search.tokens, search.scores, state, edits, num_candidates=num_candidates
             )
-        decode_s = self._clock() - began
-        num_rows, num_steps = len(group.sentences) * search.beam_size, num_ahead + 1
+            decode_s = self._clock() - began
+            step = search.advance(candidates)
+        state.advance(step.parents)
+        num_rows = len(group.sentences) * search.beam_size
         self._step_s = decode_s / num_steps
         self._stats.steps += num_steps
         self._stats.rows += num_steps * num_rows
         self._stats.step_rows += num_steps * [num_rows]
         self._stats.step_decode_s += num_steps * [self._step_s]
-        step = search.advance(candidates)
-        state.advance(step.parents)
         now = self._clock()
         ended = sorted((*step.finished, *step.non_finite), reverse=True)
         for index in ended:
@@ -377,37 +378,6 @@ def _begin(search: BeamSearch, job: Job) -> None:
     params = params._replace(num_hypotheses=1)
     for alternative in range(job.params.num_searches):
         search.add(params, job.prefix_ids, alternative)
-
-
-def encoder_batches(jobs: Iterable[Job], max_tokens: int) -> Iterator[Sequence[Job]]:
-    """Yield jobs in runs of the encoder: of similar length, and no more tokens than that, padding included."""
-    batch: list[Job] = []
-    for job in sorted(jobs, key=lambda job: len(job.source_ids)):
-        if batch and (len(batch) + 1) * len(job.source_ids) > max_tokens:
-            yield batch
-            batch = []
-        batch.append(job)
-    if batch:
-        yield batch
-
-
-def scorer_batches(jobs: Iterable[tuple[Job, _Other]], max_tokens: int) -> Iterator[list[tuple[Job, _Other]]]:
-    """Yield jobs that are scored together, each with what belongs to it.
-
-    They are of one shape, and have no more tokens of both sides than that, padding included.
-    """
-
-    def shape(encoded: tuple[Job, object]) -> tuple[int, int]:
-        return scored_shape(len(encoded[0].source_ids), len(encoded[0].scored_ids or ()) + 1)
-
-    for lengths, alike in groupby(sorted(jobs, key=shape), key=shape):
-        batch: list[tuple[Job, _Other]] = []
-        for encoded in alike:
-            if batch and (len(batch) + 1) * sum(lengths) > max_tokens:
-                yield batch
-                batch = []
-            batch.append(encoded)
-        yield batch
 
 
 def _scored_hypothesis(job: Job, forced: Forced) -> Hypothesis:

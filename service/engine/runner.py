@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.config import DecodingProfile, ModelConfig
-from service.engine.beams import Beams, Candidates
+from service.engine.beams import Beams, Candidates, StepOutcome
 from service.engine.logits import Edits
 from service.engine.wire import Forced, HeadWeights, SchedulerConfig
 
@@ -119,14 +119,14 @@ class AheadRunner(Runner, Protocol):
 
     def decode_ahead(
         self, beams: Beams, state: Any, end: int, most: int, *, num_candidates: int
-    ) -> tuple[Candidates, int]:
-        """Run the decoder for the newest tokens of `beams`, and on while there is nothing to decide.
+    ) -> tuple[Candidates, StepOutcome, int]:
+        """Run the decoder for the newest tokens of `beams`, and on while there is nothing for others to decide.
 
-        Behind each step but the last, the hypotheses are extended and the state is advanced.  The last one is the first
-        in which a hypothesis may end or a sentence is not finite, or the one behind `most` others.
+        The hypotheses are extended behind each step.  The last one is the first behind which a sentence ends, is not
+        finite or undecided, or the one with number `most`, at least 1; `state.advance` has to follow it.
 
         Returns:
-            The candidates of the last step, as `decode_step` returns them, and the number of steps before it.
+            The candidates of the last step, what all steps have made of the hypotheses, and the number of steps.
         """
         ...
 
@@ -215,18 +215,6 @@ class StepGraph(NamedTuple):
         """Return the inputs that say where the logits, with so many columns a row, change, and how."""
         arrays = {"edit_places": edits.rows * num_columns + edits.tokens, "edit_values": edits.values}
         return arrays | {"edit_factors": edits.factors} if self.takes_factors else arrays
-
-
-SCORED_MULTIPLE = 16  # that both sides of a pair to score are padded to, end-of-sentence included
-
-
-def scored_shape(num_source: int, num_target: int) -> tuple[int, int]:
-    """Return the lengths that the sides of a pair to score are padded to.
-
-    They depend on that pair alone: the shape of a product decides the order of its sums, and so the last bits of a
-    result that must not depend on the batch.
-    """
-    return -(-num_source // SCORED_MULTIPLE) * SCORED_MULTIPLE, -(-num_target // SCORED_MULTIPLE) * SCORED_MULTIPLE
 
 
 def layer_names(kind: str, num_layers: int, parts: Sequence[str] = ("key", "value")) -> list[str]:

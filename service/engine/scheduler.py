@@ -1,15 +1,20 @@
-"""Which jobs run: WAITING -> RUNNING while the budgets allow, and out again when done, cancelled or late.
+"""Which jobs run, and which of them together.
+
+WAITING -> RUNNING while the budgets allow, and out again when done, cancelled or late.
 
 Pure, synchronous and tensor-free: counts rows and tokens, and is told the time.  First come, first served.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from itertools import groupby
+from typing import NamedTuple, TypeVar
 
-from service.engine.wire import BUDGETS, FailureKind, Job, SchedulerConfig
+from service.engine.wire import BUDGETS, FailureKind, Job, SchedulerConfig, scored_shape
+
+_Other = TypeVar("_Other")
 
 # Without an error of memory, after which budgets that were halved are doubled; twice as long each time that this was
 # too much, so that where memory has become less for good, few batches fail for finding out.
@@ -160,3 +165,34 @@ class Scheduler:
         for job in starts:
             del self._waiting[job.id]
         return starts
+
+
+def encoder_batches(jobs: Iterable[Job], max_tokens: int) -> Iterator[Sequence[Job]]:
+    """Yield jobs in runs of the encoder: of similar length, and no more tokens than that, padding included."""
+    batch: list[Job] = []
+    for job in sorted(jobs, key=lambda job: len(job.source_ids)):
+        if batch and (len(batch) + 1) * len(job.source_ids) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(job)
+    if batch:
+        yield batch
+
+
+def scorer_batches(jobs: Iterable[tuple[Job, _Other]], max_tokens: int) -> Iterator[list[tuple[Job, _Other]]]:
+    """Yield jobs that are scored together, each with what belongs to it.
+
+    They are of one shape, and have no more tokens of both sides than that, padding included.
+    """
+
+    def shape(encoded: tuple[Job, object]) -> tuple[int, int]:
+        return scored_shape(len(encoded[0].source_ids), len(encoded[0].scored_ids or ()) + 1)
+
+    for lengths, alike in groupby(sorted(jobs, key=shape), key=shape):
+        batch: list[tuple[Job, _Other]] = []
+        for encoded in alike:
+            if batch and (len(batch) + 1) * sum(lengths) > max_tokens:
+                yield batch
+                batch = []
+            batch.append(encoded)
+        yield batch

@@ -149,6 +149,18 @@ class Job(NamedTuple):
         return SMALLEST_WIDTH if num_tokens <= SMALLEST_WIDTH else 1 << (num_tokens - 1).bit_length()
 
 
+SCORED_MULTIPLE = 16  # that both sides of a pair to score are padded to, end-of-sentence included
+
+
+def scored_shape(num_source: int, num_target: int) -> tuple[int, int]:
+    """Return the lengths that the sides of a pair to score are padded to.
+
+    They depend on that pair alone: the shape of a product decides the order of its sums, and so the last bits of a
+    result that must not depend on the batch.
+    """
+    return -(-num_source // SCORED_MULTIPLE) * SCORED_MULTIPLE, -(-num_target // SCORED_MULTIPLE) * SCORED_MULTIPLE
+
+
 class Hypothesis(NamedTuple):
     """One finished translation."""
 

@@ -124,7 +124,7 @@ def create_runner(spec: EngineSpec) -> "Runner":
         from service.engine.cuda.runner import CudaRunner  # noqa: PLC0415 - see the module's docstring
 
         return CudaRunner.open(spec)
-    from service.engine.cpu.native.choice import choose_runtime  # noqa: PLC0415 - see the module's docstring
+    from service.engine.choice import choose_runtime  # noqa: PLC0415 - see the module's docstring
 
     bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
     runtime, reason = choose_runtime(spec.runtime, bundle, spec.precision, spec.num_threads)

@@ -26,7 +26,7 @@ from model.bundle import DEFAULT_NAME, MANIFEST_NAME, PRETRAINED_DIR, Bundle, Bu
 from model.manifest import GPU_PRECISION, TokenizerKind
 from model.tokenizer import SupportsTokens
 from model.tokenizer import load_tokenizer as open_tokenizer
-from service.engine.cuda.device import DeviceChoice, choose_device
+from service.engine.choice import DeviceChoice, choose_device
 from service.engine.wire import EngineSpec
 
 if TYPE_CHECKING:

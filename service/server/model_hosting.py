@@ -16,7 +16,7 @@ from service.api.grpc import (
     kserve,
 )
 from service.config import EngineConfig, ServerConfig
-from service.engine.cpu.native.choice import RuntimeChoice, choose_runtime
+from service.engine.choice import RuntimeChoice, choose_runtime
 from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, SchedulerConfig
 from service.models.info import describe
 from service.models.loaded import LoadedModel

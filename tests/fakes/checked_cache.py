@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.cpu.kv_cache import MASKED, CpuCache, CpuEncoded
+from service.engine.cpu.runner import MASKED, CpuCache, CpuEncoded
 from service.engine.runner import CacheShape
 
 SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=2)

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from model.config import EOS_ID, UNK_ID, USUAL_PROFILE
 from service.engine.beams import Candidates
-from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
+from service.engine.cpu.runner import CpuCache, CpuEncoded
 from service.engine.faults import explained
 from service.engine.logits import Edits
 from service.engine.runner import CacheShape

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from model.config import EOS_ID
-from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
+from service.engine.cpu.runner import CpuCache, CpuEncoded
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
 from service.engine.wire import (

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
 from service.engine.beams import Candidates
-from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
+from service.engine.cpu.runner import CpuCache, CpuEncoded
 from service.engine.logits import Edits
 from service.engine.wire import EngineSpec, Forced
 from tests.fakes.echo_runner import PlainRunner

@@ -2,6 +2,6 @@
 
 import pytest
 
-from service.engine.cpu.native.choice import library_problem
+from service.engine.choice import library_problem
 
 needs_native_engine = pytest.mark.skipif(bool(library_problem()), reason=f"no native engine: {library_problem()}")

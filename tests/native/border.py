@@ -1,4 +1,4 @@
-"""Calls of the native library with right and wrong arguments: `python -m tests.native.border --calls 1000000`.
+"""Calls of the native library with right and wrong lengths and ids: `python -m tests.native.border --calls 1000000`.
 
 Whatever is given, a call returns or raises; under the address sanitizer (`make check-native`) nothing beyond its bounds
 is read or written.
@@ -56,9 +56,6 @@ class _Caller:
             found[self.rng.integers(0, found.size)] = self.rng.choice(_ODD)
         return found
 
-    def maybe(self, array: "np.ndarray") -> int | None:
-        return None if self.rng.random() < 0.02 else address(array)
-
     def encode(self) -> None:
         lengths = self.rng.integers(1, 9, self.rng.integers(1, 5))
         starts = np.cumsum([0, *lengths], dtype=np.int64)
@@ -69,21 +66,21 @@ class _Caller:
         count = lengths.size if self.rng.random() > 0.05 else int(self.rng.choice((-1, 0)))
         # Only what fits the arrays is within the contract of addresses.
         starts = np.minimum(starts, ids.size) if starts[-1] > ids.size else starts
-        self.library.dg_encode(
-            self.runner._model.value, count, self.maybe(ids), self.maybe(starts), self.maybe(handles), None
-        )
+        self.library.dg_encode(self.runner._model.value, count, address(ids), address(starts), address(handles), None)
         self.sources += [NativeSource(handle, ()) for handle in handles.tolist() if handle]
         del self.sources[:-8]
 
     def append(self) -> None:
+        if not self.sources:
+            return
         state, count = self.any_state(), min(len(self.sources), int(self.rng.integers(1, 4)))
-        handles = np.array([source.value for source in self.sources[:count]] or [0], np.uintp)
+        handles = np.array([source.value for source in self.sources[:count]], np.uintp)
         tokens = starts = None
         if self.rng.random() < 0.3:
             lists = [np.unique(self.ids(20, self.runner._bundle.manifest.config.vocab_size, np.int32)) for _ in handles]
             tokens, starts = np.concatenate(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64)
         given = (None if array is None else address(array) for array in (tokens, starts))
-        self.library.dg_append(state.value, count, self.maybe(handles), *given)
+        self.library.dg_append(state.value, count, address(handles), *given)
         state._num_sentences += count
 
     def any_state(self) -> NativeState:
@@ -114,7 +111,7 @@ class _Caller:
         }
         step = Step(num_edits=num_edits, num_candidates=num_candidates)
         for name, array in arrays.items():
-            setattr(step, name, self.maybe(array))
+            setattr(step, name, address(array))
         num_sentences = rows[0] if self.rng.random() > 0.05 else int(self.rng.choice(_ODD))
         self.library.dg_step(state.value, num_sentences, ctypes.addressof(step))
 
@@ -128,7 +125,7 @@ class _Caller:
         outputs |= {"check": np.zeros(rooms, np.float32)}
         step = Step(num_candidates=num_candidates)
         for name, array in outputs.items():
-            setattr(step, name, self.maybe(array))
+            setattr(step, name, address(array))
         arrays = {
             "scores": np.zeros(rooms * beam_size, np.float32),
             "newest": self.ids(rooms * beam_size, vocabulary, np.int64),
@@ -137,23 +134,25 @@ class _Caller:
         counts = ("num_steps", "max_steps", "still_wanted", "waits_for_best")
         arrays |= {name: self.ids(rooms, columns + 2, np.int64) for name in counts}
         arrays |= {"penalties": np.zeros(rooms, np.float32)}
-        beams = BeamsOf(beam_size, rooms, columns, **{name: self.maybe(array) for name, array in arrays.items()})
+        beams = BeamsOf(beam_size, rooms, columns, **{name: address(array) for name, array in arrays.items()})
         parents, marks, count = np.zeros(rooms * beam_size, np.int64), np.zeros(rooms, np.uint8), ctypes.c_int32()
         at, there = ctypes.addressof(step), ctypes.addressof(beams)
         end, most = self.number(0, vocabulary), int(self.rng.integers(-1, 5))
-        out = self.maybe(parents), self.maybe(marks)
+        num_rooms = 2 * rooms * beam_size
+        ended = np.zeros((4, num_rooms), np.int64), np.zeros(num_rooms, np.float32)
+        num_rooms = num_rooms if self.rng.random() > 0.1 else int(self.rng.choice((-1, 0, 1)))
+        endings = Endings(0, num_rooms, *map(address, ended[0]), address(ended[1]))
+        out, where = (address(parents), address(marks)), ctypes.addressof(endings)
         if self.rng.random() < 0.5:
-            ended = np.zeros((3, rooms * beam_size), np.int64), np.zeros(rooms * beam_size, np.float32)
-            endings = Endings(0, *map(self.maybe, ended[0]), self.maybe(ended[1]))
-            where = ctypes.addressof(endings) if self.rng.random() < 0.7 else None
-            self.library.dg_extend(at, self.number(0, rooms), there, end, *out, where)
+            given = where if self.rng.random() < 0.7 else None
+            self.library.dg_extend(at, self.number(0, rooms), there, end, *out, given)
         else:
-            self.library.dg_run_ahead(state.value, state._num_sentences, at, there, end, most, *out, count)
+            self.library.dg_run_ahead(state.value, state._num_sentences, at, there, end, most, *out, where, count)
 
     def advance(self) -> None:
         state = self.any_state()
         parents = self.ids(state._num_sentences * state._beam_size, state._beam_size, np.int64)
-        self.library.dg_advance(state.value, state._num_sentences, self.maybe(parents))
+        self.library.dg_advance(state.value, state._num_sentences, address(parents))
 
     def remove(self) -> None:
         state = self.any_state()
@@ -168,7 +167,7 @@ class _Caller:
         log_probs = np.zeros(count, np.float32)
         shown = np.zeros((config.num_decoder_layers, config.num_heads, count, 16), np.float32)
         count = count if self.rng.random() > 0.1 else int(self.rng.choice((-1, 0, 2**31 - 1)))
-        arrays = (self.maybe(array) for array in (inputs, following, log_probs, shown))
+        arrays = (address(array) for array in (inputs, following, log_probs, shown))
         self.library.dg_score(self.runner._model.value, self.sources[-1].value, count, *arrays)
 
     def slots(self) -> None:
@@ -178,14 +177,14 @@ class _Caller:
         numbers, lengths = self.ids(num_slots, num_slots, np.int64), np.zeros(num_slots, np.int64)
         held = past, past.copy(), numbers, lengths, lengths.astype(np.int32), np.zeros((256, mask_bytes), np.uint8)
         mask_bytes = mask_bytes if self.rng.random() > 0.05 else int(self.rng.choice((-16, 0, 8)))
-        slots = SlotsOf(num_slots, beam_size, num_words, mask_bytes, *map(self.maybe, held))
+        slots = SlotsOf(num_slots, beam_size, num_words, mask_bytes, *map(address, held))
         over, num_candidates = int(self.rng.integers(1, num_slots + 1)), int(self.rng.integers(1, 12))
         rows, ranks = (over, beam_size), (over, num_candidates)
         arrays = [np.zeros((*rows, 4), np.int64), np.zeros(over, np.int64)]
         arrays += [np.zeros(over, np.int32), np.zeros((*rows, 8 * num_words, 32), np.uint8)]
         arrays += [np.zeros(rows, np.int64), np.zeros(rows, np.float32), np.zeros(ranks, np.float32)]
         arrays += [self.ids(over * num_candidates, 10 * beam_size, np.int64), np.zeros(over, np.float32)]
-        step = SlotStep(over, num_words, num_candidates, *map(self.maybe, arrays))
+        step = SlotStep(over, num_words, num_candidates, *map(address, arrays))
         if self.rng.random() < 0.1:
             setattr(step, str(self.rng.choice(("num_slots", "num_words"))), int(self.rng.choice((-1, 0, 2**31 - 1))))
         own = StepArrays(num_slots, beam_size, num_candidates)
@@ -200,7 +199,7 @@ class _Caller:
                 self.library.dg_read_step(at, count, there, self.number(1, 10), mine)
             case _:
                 parents = self.ids(num_slots * beam_size, beam_size, np.int64)
-                self.library.dg_advance_slots(at, self.number(0, num_slots), self.maybe(parents))
+                self.library.dg_advance_slots(at, self.number(0, num_slots), address(parents))
 
     def open(self) -> None:
         handle = ctypes.c_void_p()

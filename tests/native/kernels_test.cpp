@@ -165,7 +165,7 @@ void check_ranking(const Kernels& kernels, Random& random) {
     for (int row = 0; row < num_rows; row++) {
       found[row].first_edit = static_cast<int32_t>(edits.size());
       for (int n = random.integer(0, 30); n < num_outputs; n += random.integer(1, 60)) {
-        edits.push_back({row, n, random.integer(0, 1) ? 0.0f : -INFINITY, random.integer(0, 1) ? 1.0f : 1.5f});
+        edits.push_back({n, random.integer(0, 1) ? 0.0f : -INFINITY, random.integer(0, 1) ? 1.0f : 1.5f});
       }
       found[row].end_edit = static_cast<int32_t>(edits.size());
       wanted[row] = found[row];

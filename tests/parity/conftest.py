@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from model.bundle import Bundle
+from service.engine.choice import unsupported
 from service.engine.cpu.native.build import BuildError, build
-from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.runner import NativeRunner
 
 

@@ -14,11 +14,9 @@ from export.source import ExportSource
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
-from service.engine.cpu.kv_cache import MASKED
-from service.engine.cpu.runner import CpuRunner, open_session
+from service.engine.cpu.runner import MASKED, CpuRunner, open_session
 from service.engine.cuda.kv_cache import CudaState
-from service.engine.cuda.memory import Block, HostDevice
-from service.engine.cuda.region import HostRegion
+from service.engine.cuda.memory import Block, HostDevice, HostRegion
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.loop import EngineLoop
@@ -120,7 +118,7 @@ class _Dirty(HostDevice):
 
 
 def test_no_step_reads_memory_that_was_not_asked_for(bundle, twin, tmp_path, monkeypatch):
-    monkeypatch.setattr("service.engine.cuda.region._HOST_STRIDE", 1 << 22)
+    monkeypatch.setattr("service.engine.cuda.memory._HOST_STRIDE", 1 << 22)
     model = tiny_model(tiny_config(vocab_size=VOCABULARY))
     dirty = float32_twin(bundle, model, tmp_path / "fp32", _Dirty())
     for seed, rows in ((3, 16), (4, 256)):  # the second finds memory that the first has given back

@@ -11,8 +11,7 @@ from model.bundle import Bundle, BundleError
 from model.manifest import DecodingDefaults
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
-from service.engine.cpu.kv_cache import CpuEncoded
-from service.engine.cpu.runner import CpuRunner
+from service.engine.cpu.runner import CpuEncoded, CpuRunner
 from service.engine.loop import EngineLoop
 from service.engine.wire import EngineSpec, FailureKind, Job, JobFailure, JobResult, SchedulerConfig, SearchParams
 from service.engine.worker import create_runner

@@ -8,8 +8,8 @@ import pytest
 
 from model.bundle import Bundle
 from model.transformer import Transformer
+from service.engine.choice import cpu_flags, multiplies_int8_exactly
 from service.engine.cpu import runner
-from service.engine.cpu.instructions import cpu_flags, multiplies_int8_exactly
 from service.engine.cpu.runner import CpuRunner, session_options
 from service.engine.wire import SearchParams
 from tests.fakes.engine_runs import translate

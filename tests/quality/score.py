@@ -21,7 +21,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import Bundle, default_bundle_dir
-from service.engine.cpu.native.choice import native_problem
+from service.engine.choice import native_problem
 from service.engine.wire import Runtime
 from service.local import LocalTranslator
 from service.records import TranslateOptions

@@ -5,6 +5,7 @@ results.  `HostDevice` does the same in this process' memory: for tests, on mach
 """
 
 import ctypes
+import math
 import weakref
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from service.engine.cuda import cudart
-from service.engine.cuda.region import CudaRegion, HostRegion, Region
 from service.engine.wire import Device as DeviceName
 
 Bytes = npt.NDArray[np.uint8]
 
+_MAX_STRIDE = (1 << 31) - 1  # bytes between two arrays: kernels of ONNX Runtime count an array's numbers in 32 bits
+_HOST_STRIDE = 1 << 26
 _ALIGNMENT = 256  # of what lies in a block, as of what cudaMalloc returns
 
 
@@ -30,22 +32,10 @@ class Rows(NamedTuple):
     array: int
 
 
-class Piece(Protocol):
-    """Memory on the device, which is given back when this object goes."""
-
-    @property
-    def address(self) -> int: ...
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        ...
-
-
 class Block(NamedTuple):
     """Memory on the device and a piece of the host's memory that is sent there, or comes from there, as a whole."""
 
-    device: Piece
+    device: "Piece"
     host: Bytes
     host_address: int
 
@@ -55,11 +45,15 @@ class Device(Protocol):
 
     name: DeviceName
 
-    def reserve(self, num_arrays: int, multiple: int) -> Region:
-        """Return arrays that have addresses, a multiple of so many bytes apart, and no memory yet."""
+    def reserve(self, num_arrays: int, multiple: int) -> "Region":
+        """Return arrays that have addresses, a multiple of so many bytes apart, and no memory yet.
+
+        The addresses stay while the memory behind them grows and is given back: a recorded step of the decoder reads
+        and writes where it did when it was recorded.
+        """
         ...
 
-    def allocate(self, size: int) -> Piece:
+    def allocate(self, size: int) -> "Piece":
         """Return memory full of zeros: fresh memory could hold NaN, which no mask makes harmless."""
         ...
 
@@ -102,10 +96,10 @@ class HostDevice:
 
     name: DeviceName = "cpu"
 
-    def reserve(self, num_arrays: int, multiple: int) -> Region:
+    def reserve(self, num_arrays: int, multiple: int) -> "Region":
         return HostRegion(num_arrays, multiple)
 
-    def allocate(self, size: int) -> Piece:
+    def allocate(self, size: int) -> "Piece":
         return _HostPiece(size)
 
     def block(self, size: int) -> Block:
@@ -130,6 +124,30 @@ class HostDevice:
 
     def wait(self) -> None:
         """Do nothing: everything is done at once."""
+
+
+class HostRegion:
+    """Arrays in this process' memory, each of which has so many bytes (`size`) so far."""
+
+    def __init__(self, num_arrays: int, multiple: int) -> None:
+        self.stride = max(1, _HOST_STRIDE // multiple) * multiple
+        self._arrays = np.zeros((num_arrays, self.stride), np.uint8)  # the system gives it memory when it is written to
+        self.address, self.size = self._arrays.ctypes.data, 0
+
+    def grow(self, size: int) -> None:
+        """Have memory for so many bytes of each array, or a few more; what is new is zero.
+
+        Raises:
+            CudaError: there is too little memory; nothing has changed.
+        """
+        if size > self.stride:
+            raise cudart.CudaError(f"out of memory: {size} bytes of an array, {self.stride} are reserved")
+        self.size = max(size, self.size)
+
+    def release(self) -> None:
+        """Give all memory back."""
+        self._arrays[:, : self.size] = 0
+        self.size = 0
 
 
 class _HostPiece:
@@ -165,10 +183,10 @@ class CudaDevice:
         """The stream's handle."""
         return self._stream.value or 0
 
-    def reserve(self, num_arrays: int, multiple: int) -> Region:
+    def reserve(self, num_arrays: int, multiple: int) -> "Region":
         return CudaRegion(self._stream, num_arrays, multiple)
 
-    def allocate(self, size: int) -> Piece:
+    def allocate(self, size: int) -> "Piece":
         piece = _CudaPiece(size)
         self.clear(piece.address, size)
         return piece
@@ -190,7 +208,7 @@ class CudaDevice:
     def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
         all_slots, (num_arrays, num_rows) = np.asarray(slots, np.int32), shape
         # Copies of slots in all arrays are one launch: cudaMemcpy3DAsync refuses addresses without memory, which lie
-        # between arrays (`region.py`), and a copy of each array by itself takes the host as long as a launch.
+        # between arrays (`CudaRegion`), and a copy of each array by itself takes the host as long as a launch.
         self._given[:8] = (*source, *target)
         for begin in range(0, len(all_slots), _SLOTS_AT_ONCE):
             some = all_slots[begin : begin + _SLOTS_AT_ONCE]
@@ -236,6 +254,106 @@ def _pinned(size: int) -> Bytes:
     array = np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_uint8)), (size,))
     weakref.finalize(array, cudart.call, "cudaFreeHost", pointer).atexit = False
     return array
+
+
+class CudaRegion:
+    """Addresses that CUDA's driver maps to memory piece by piece, as PyTorch's expandable segments are."""
+
+    def __init__(self, stream: ctypes.c_void_p, num_arrays: int, multiple: int) -> None:
+        """Reserve the addresses; new memory is made zero in the stream."""
+        granule = ctypes.c_size_t()
+        cudart.call_driver("cuMemGetAllocationGranularity", ctypes.byref(granule), ctypes.byref(_OF_DEVICE), _MINIMUM)
+        self._stream, self._num_arrays, self._granule = stream, num_arrays, granule.value
+        unit = math.lcm(granule.value, multiple)
+        self.stride = max(1, min(cudart.memory()[1] // num_arrays, _MAX_STRIDE) // unit) * unit
+        address, total = ctypes.c_uint64(), ctypes.c_size_t(num_arrays * self.stride)
+        none = ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)
+        cudart.call_driver("cuMemAddressReserve", ctypes.byref(address), total, *none)
+        self.address, self.size = address.value, 0
+        self._pieces: list[tuple[int, int]] = []  # addresses and sizes, as they were mapped
+        weakref.finalize(self, _free, address, total, self._pieces).atexit = False
+
+    def grow(self, size: int) -> None:
+        """Do as `HostRegion.grow`."""
+        begin, end = self.size, -(-size // self._granule) * self._granule
+        if end <= begin:
+            return
+        if end > self.stride:
+            raise cudart.CudaError(f"out of memory: {size} bytes of an array, {self.stride} are reserved")
+        new: list[tuple[int, int]] = []
+        try:
+            for array in range(self._num_arrays):
+                new.append((self.address + array * self.stride + begin, end - begin))
+                _map(*new[-1])
+        except cudart.CudaError:
+            _unmap(new[:-1])
+            raise
+        for address, length in new:
+            place, zero = ctypes.c_void_p(address), ctypes.c_int(0)
+            cudart.call("cudaMemsetAsync", place, zero, ctypes.c_size_t(length), self._stream)
+        self._pieces += new
+        self.size = end
+
+    def release(self) -> None:
+        """Give all memory back."""
+        cudart.call("cudaStreamSynchronize", self._stream)
+        _unmap(self._pieces)
+        self._pieces.clear()
+        self.size = 0
+
+
+def _map(address: int, size: int) -> None:
+    """Give addresses memory that the device may read and write."""
+    handle, place, length = ctypes.c_uint64(), ctypes.c_uint64(address), ctypes.c_size_t(size)
+    cudart.call_driver("cuMemCreate", ctypes.byref(handle), length, ctypes.byref(_OF_DEVICE), ctypes.c_uint64(0))
+    try:
+        cudart.call_driver("cuMemMap", place, length, ctypes.c_size_t(0), handle, ctypes.c_uint64(0))
+    finally:
+        cudart.call_driver("cuMemRelease", handle)  # what is mapped stays until it is unmapped
+    try:
+        cudart.call_driver("cuMemSetAccess", place, length, ctypes.byref(_READ_AND_WRITE), ctypes.c_size_t(1))
+    except cudart.CudaError:
+        cudart.call_driver("cuMemUnmap", place, length)
+        raise
+
+
+def _unmap(pieces: list[tuple[int, int]]) -> None:
+    for address, size in pieces:
+        cudart.call_driver("cuMemUnmap", ctypes.c_uint64(address), ctypes.c_size_t(size))
+
+
+def _free(address: ctypes.c_uint64, size: ctypes.c_size_t, pieces: list[tuple[int, int]]) -> None:
+    cudart.call("cudaDeviceSynchronize")
+    _unmap(pieces)
+    cudart.call_driver("cuMemAddressFree", address, size)
+
+
+class _Location(ctypes.Structure):  # CUmemLocation
+    _fields_ = (("kind", ctypes.c_int), ("number", ctypes.c_int))
+
+
+class _AllocationProperties(ctypes.Structure):  # CUmemAllocationProp
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("requested_handles", ctypes.c_int),
+        ("location", _Location),
+        ("unused", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+    )
+
+
+class _Access(ctypes.Structure):  # CUmemAccessDesc
+    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+
+
+_FIRST_DEVICE = _Location(1, 0)  # CU_MEM_LOCATION_TYPE_DEVICE
+_OF_DEVICE = _AllocationProperties(kind=1, location=_FIRST_DEVICE)  # CU_MEM_ALLOCATION_TYPE_PINNED
+_READ_AND_WRITE = _Access(_FIRST_DEVICE, 3)  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+_MINIMUM = ctypes.c_int(0)  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
+
+
+Region = HostRegion | CudaRegion
+Piece = _HostPiece | _CudaPiece | _PinnedPiece
 
 
 class Layout:

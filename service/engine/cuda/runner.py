@@ -3,11 +3,12 @@
 A step runs over a few more slots than there are sentences (`kv_cache.py`), so that few shapes come up; what it says of
 the others is thrown away.  With `cuda_graphs`, the steps of all shapes that usual searches take are recorded at the
 start and replayed from then on: one launch in place of a hundred.  Others are recorded when they come up.  What the
-encoder does for a few sentences is recorded, too (`encoder.py`).
+encoder does for a few sentences is recorded, too (`sentences.py`).
 """
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -16,12 +17,11 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
+from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
 from service.engine.beam import num_candidates
 from service.engine.beams import Candidates
 from service.engine.cpu.native.candidates import has_library
-from service.engine.cuda.device import fitting_budgets
-from service.engine.cuda.encoder import CudaEncoder
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
     CachePool,
@@ -32,10 +32,9 @@ from service.engine.cuda.kv_cache import (
     source_bucket,
 )
 from service.engine.cuda.memory import CudaDevice, Device
-from service.engine.cuda.native_slots import NativeSlots
-from service.engine.cuda.scorer import CudaScorer
+from service.engine.cuda.sentences import CudaEncoder, CudaScorer
 from service.engine.cuda.session import free_memory, open_on_cuda, require_cuda
-from service.engine.cuda.slots import Slots
+from service.engine.cuda.slots import NativeSlots, Slots
 from service.engine.cuda.steps import BoundStep, Steps
 from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
@@ -50,6 +49,10 @@ from service.engine.runner import (
 )
 from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig
 
+_USABLE = 0.8  # of the free memory; the rest is for workspaces of products and for what memory in pieces loses
+_MEMORIES = 2  # slots and columns are a third more than sentences need each, and so is their memory
+_LOGIT_BYTES = 2 + 3 * 4  # half precision as a product, float32 as logits, edited, log-probabilities
+_ENCODER_FACTOR = 16  # activations of a token in the encoder, in widths of the model
 _COLUMNS_A_TOKEN = 2.5  # of self-attention, for each source token: what most translations need, dead hypotheses counted
 
 Sessions = dict[str, ort.InferenceSession]  # by file name without suffix
@@ -211,6 +214,32 @@ class CudaRunner:
         pool = self._pool
         sizes = pool.shape, pool.masked.dtype, self._config.max_positions
         return CudaEncoder(session, self._device, *sizes, records=self._records)
+
+
+def fitting_budgets(
+    wanted: SchedulerConfig, free_bytes: int, config: ModelConfig, max_target_tokens: int, bytes_each: int = 2
+) -> SchedulerConfig:
+    """Return the wanted budgets, cut down to what half, a quarter and a quarter of the usable memory hold."""
+    usable = int(_USABLE * free_bytes)
+    shape = CacheShape.of(config)
+    column_bytes = 2 * shape.num_layers * shape.column_size * bytes_each  # keys and values of a position in all layers
+    # A hypothesis has its own column of every step, the same beside it, and its logits.
+    row_bytes = _MEMORIES * max_target_tokens * column_bytes + _LOGIT_BYTES * config.num_logits
+    # A position takes this while the encoder runs, and its keys and values after that.
+    encoded_bytes = max(shape.column_size * _ENCODER_FACTOR, 4 * config.d_ff) * bytes_each + column_bytes
+
+    def at_most(budget: int, fits: int) -> int:
+        return max(1, min(budget, fits))
+
+    encoded = usable // 4 // encoded_bytes
+    return replace(
+        wanted,
+        max_rows=at_most(wanted.max_rows, usable // 2 // row_bytes),
+        max_source_tokens=at_most(wanted.max_source_tokens, usable // 4 // (_MEMORIES * column_bytes)),
+        max_encode_tokens=at_most(wanted.max_encode_tokens, encoded),
+        max_ahead_tokens=at_most(wanted.max_ahead_tokens, encoded),
+        encoder_run_tokens=at_most(wanted.encoder_run_tokens, encoded),
+    )
 
 
 def buckets(bucket: Callable[[int], int], most: int) -> list[int]:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from service.engine.choice import CHECK_DRIVER, INSTALL, DeviceError
 from service.engine.cuda import cudart
-from service.engine.cuda.device import CHECK_DRIVER, INSTALL, DeviceError
 from service.engine.wire import Device
 
 # cuDNN is opened by name, and nothing runs without it.

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.engine.beams import Beams, Candidates, Ending, Extended
+from service.engine.beams import Beams, Candidates, Ending, StepOutcome
 from service.engine.cpu.native.library import BeamsOf, Endings, LibraryError, Step, address, load
 from service.engine.logits import Edits
 
-_MAY_END, _NON_FINITE, _HAS_ENDED = 1, 2, 3  # `Mark` of search_state.h
+_MAY_END, _NON_FINITE, _HAS_ENDED = 1, 2, 3  # `Mark` of beams.h
+_ENDING_STEPS = 4  # that there is room for if all hypotheses end in each
 
 
 def has_library() -> bool:
@@ -40,10 +41,12 @@ class StepArrays:
         self.next_parents_address = address(self.next_parents)
         self.marks = np.zeros(num_sentences, np.uint8)
         self.marks_address = address(self.marks)
-        self.ended = np.zeros((3, num_sentences * beam_size), np.int64)  # sentences, parents and tokens of `Endings`
-        self.ended_scores = np.zeros(num_sentences * beam_size, np.float32)
-        self.endings = Endings(0, *map(address, self.ended), address(self.ended_scores))
+        num_rooms = _ENDING_STEPS * num_sentences * beam_size
+        self.ended = np.zeros((4, num_rooms), np.int64)  # sentences, lengths, parents and tokens of `Endings`
+        self.ended_scores = np.zeros(num_rooms, np.float32)
+        self.endings = Endings(0, num_rooms, *map(address, self.ended), address(self.ended_scores))
         self.endings_address = ctypes.addressof(self.endings)
+        self.candidates = NativeCandidates(self.best, self.best_tokens, self.parents, self.check, self)  # of each step
 
     def edit(self, edits: Edits | None) -> None:
         """Have the next step change these logits."""
@@ -54,9 +57,17 @@ class StepArrays:
                 setattr(self.step, f"edit_{name}", address(array))
 
     @property
-    def candidates(self) -> "NativeCandidates":
-        """What the step has found."""
-        return NativeCandidates(self.best, self.best_tokens, self.parents, self.check, self)
+    def outcome(self) -> StepOutcome:
+        """What the library has made of the candidates."""
+        found: tuple[list[int], ...] = [], [], [], []  # sentences by mark
+        for index, mark in enumerate(self.marks.tolist()):
+            found[mark].append(index)
+        outcome = StepOutcome(self.next_parents, found[_HAS_ENDED], found[_NON_FINITE], found[_MAY_END])
+        if count := self.endings.count:
+            sentences, *ended = self.ended[:, :count].tolist()
+            endings = map(Ending, self.ended_scores[:count].tolist(), *ended)
+            outcome.endings.extend(zip(sentences, endings, strict=True))
+        return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +76,13 @@ class NativeCandidates(Candidates):
 
     arrays: StepArrays
 
-    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> Extended:
+    def extend(self, beams: Beams, end: int, *, ends_usually: bool) -> StepOutcome:
         """Do as `Candidates.extend` and, with `ends_usually`, `BeamSearch._end`, to the bit."""
-        arrays, at = self.arrays, address_of(beams)
+        arrays = self.arrays
+        arrays.endings.count = 0
         outputs = arrays.next_parents_address, arrays.marks_address, arrays.endings_address if ends_usually else None
-        load().dg_extend(arrays.step_address, len(self.scores), at, end, *outputs)
-        found: tuple[list[int], ...] = [], [], [], []  # by mark
-        for index in arrays.marks.nonzero()[0].tolist():
-            found[arrays.marks[index]].append(index)
-        endings = list[tuple[int, Ending]]()
-        if ends_usually and (count := arrays.endings.count):
-            sentences, parents, tokens = arrays.ended[:, :count].tolist()
-            for index, *ending in zip(sentences, arrays.ended_scores[:count].tolist(), parents, tokens, strict=True):
-                score, parent, token = ending
-                endings.append((index, Ending(score, int(beams.num_steps[index]), parent, token)))
-        return Extended(
-            self.scores, arrays.next_parents, found[_MAY_END], found[_NON_FINITE], found[_HAS_ENDED], endings
-        )
+        load().dg_extend(arrays.step_address, len(self.scores), address_of(beams), end, *outputs)
+        return arrays.outcome
 
 
 def address_of(beams: Beams) -> int:

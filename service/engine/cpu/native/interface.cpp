@@ -1,4 +1,5 @@
-// The functions that `library.py` calls.  Every length and every id that comes in is checked here, or in `take_step`.
+// The functions that `library.py` calls.  Every length and every id that comes in is checked here, or in `take_step`;
+// that an address is one of an array so large is for the caller to see to.
 //
 // Each returns 0, 1 where there is too little memory, or 2 for arguments that are wrong.  Calls that use one model take
 // turns: its scratch belongs to the call that runs.
@@ -6,7 +7,7 @@
 #include <functional>
 #include <new>
 
-#include "search_state.h"
+#include "beams.h"
 #include "slots.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -37,38 +38,26 @@ bool are_tokens(const Model& model, const int32_t* tokens, int64_t count) {
          std::adjacent_find(tokens, tokens + count, std::greater_equal<>()) == tokens + count;
 }
 
-bool has_outputs(const Step& step) { return step.best && step.best_tokens && step.parents && step.check; }
-
-// Whether the arrays are there, and each of so many sentences lies in one of the first slots.
-bool are_slots(const Slots* slots, int32_t num_slots, int32_t num_sentences) {
-  if (!slots || !slots->past || !slots->seen || !slots->numbers || !slots->past_lengths) return false;
-  if (!slots->source_lengths || !slots->masks || (slots->mask_bytes != 16 && slots->mask_bytes != 32)) return false;
-  if (slots->beam_size < 1 || slots->beam_size > kMostHypotheses) return false;
-  if (slots->num_words < 1 || slots->num_words > kMostWords || num_slots < 0 || num_slots > slots->num_slots)
+// Whether the sizes are possible, and each of so many sentences lies in one of the first slots.
+bool are_slots(const Slots& slots, int32_t num_slots, int32_t num_sentences) {
+  if (slots.beam_size < 1 || slots.beam_size > kMostHypotheses || (slots.mask_bytes != 16 && slots.mask_bytes != 32))
     return false;
-  if (num_sentences < 0 || num_sentences > num_slots) return false;
-  return are_within(slots->numbers, num_sentences, num_slots);
+  if (slots.num_words < 1 || slots.num_words > kMostWords || num_slots < 0 || num_slots > slots.num_slots) return false;
+  return num_sentences >= 0 && num_sentences <= num_slots && are_within(slots.numbers, num_sentences, num_slots);
 }
 
-// Whether the arrays are there, and are those of a step over slots like these.
-bool is_step_of(const Slots* slots, int32_t num_sentences, const SlotStep* step) {
-  if (!step || !are_slots(slots, step->num_slots, num_sentences) || step->num_words != slots->num_words) return false;
-  if (step->num_candidates < 1 || step->num_candidates > kMostCandidates) return false;
-  return step->new_places && step->past_lengths && step->source_lengths && step->self_mask && step->tokens &&
-         step->scores && step->best && step->ids && step->check;
+// Whether a step is one over slots like these.
+bool is_step_of(const Slots& slots, int32_t num_sentences, const SlotStep& step) {
+  return are_slots(slots, step.num_slots, num_sentences) && step.num_words == slots.num_words &&
+         step.num_candidates >= 1 && step.num_candidates <= kMostCandidates;
 }
 
-// Whether the arrays are there, and have room for one step more of so many sentences.
-bool are_beams(const Beams& beams, const Step& step, int32_t num_sentences) {
-  if (!beams.scores || !beams.newest || !beams.tokens || !beams.parents || !beams.num_steps || !beams.max_steps)
-    return false;
-  if (!beams.still_wanted || !beams.waits_for_best || !beams.penalties) return false;
+// Whether there is room for one step more of so many sentences.
+bool have_room(const Beams& beams, const Endings* endings, const Step& step, int32_t num_sentences) {
   if (beams.beam_size < 1 || beams.beam_size > step.num_candidates) return false;
   if (num_sentences < 1 || num_sentences > beams.num_rooms) return false;
-  for (int32_t b = 0; b < num_sentences; b++) {
-    if (beams.num_steps[b] < 0 || beams.num_steps[b] >= beams.num_columns - 1) return false;
-  }
-  return true;
+  if (endings && endings->num_rooms < int64_t{num_sentences} * beams.beam_size) return false;
+  return are_within(beams.num_steps, num_sentences, int64_t{beams.num_columns} - 1);
 }
 
 }  // namespace
@@ -76,19 +65,18 @@ bool are_beams(const Beams& beams, const Step& step, int32_t num_sentences) {
 // The name of the instruction set of this name, or of the best for an empty one, if this machine can run it; else
 // empty.
 EXPORTED const char* dg_instruction_set(const char* name) {
-  const Kernels* kernels = name ? find_kernels(name) : nullptr;
+  const Kernels* kernels = find_kernels(name);
   return kernels ? kernels->name : "";
 }
 
 // `Kernels::most_weight_sum` of an instruction set, or 0 if this machine cannot run it.
 EXPORTED int32_t dg_most_weight_sum(const char* name) {
-  const Kernels* kernels = name ? find_kernels(name) : nullptr;
+  const Kernels* kernels = find_kernels(name);
   return kernels ? kernels->most_weight_sum : 0;
 }
 
 // Opens the packed model in a file, which may be closed afterwards and must not change.
 EXPORTED int32_t dg_open(int32_t descriptor, const char* instruction_set, Model** out) {
-  if (!instruction_set || !out) return kWrongArgument;
   const Kernels* kernels = find_kernels(instruction_set);
   if (!kernels) return kWrongArgument;
   Model* model = new (std::nothrow) Model();
@@ -110,7 +98,7 @@ EXPORTED void dg_close(Model* model) { delete model; }
 // `shown`, or null, gets what each head attends to, of one sentence alone: [layers, H, S, S].
 EXPORTED int32_t dg_encode(Model* model, int32_t num_sources, const int32_t* ids, const int64_t* starts, Source** out,
                            float* shown) {
-  if (!model || num_sources < 1 || num_sources > kMostSources || !ids || !starts || !out) return kWrongArgument;
+  if (num_sources < 1 || num_sources > kMostSources) return kWrongArgument;
   if (!are_starts(starts, num_sources, model->header.num_positions) || (shown && num_sources > 1))
     return kWrongArgument;
   if (starts[num_sources] > INT32_MAX || !are_within(ids, starts[num_sources], model->header.num_source_tokens)) {
@@ -128,16 +116,13 @@ EXPORTED int32_t dg_encode(Model* model, int32_t num_sources, const int32_t* ids
   return kNoMemory;
 }
 
-EXPORTED void dg_forget(Source* source) {
-  if (source) release(source);
-}
+EXPORTED void dg_forget(Source* source) { release(source); }
 
 // Makes a state whose sentences may use all tokens, or, with `num_tokens`, only these and their own; they ascend.
 EXPORTED int32_t dg_new_state(Model* model, int32_t beam_size, int32_t num_tokens, const int32_t* tokens,
                               SearchState** out) {
-  if (!model || !out || beam_size < 1 || beam_size > kMostHypotheses || num_tokens < 0) return kWrongArgument;
-  if (num_tokens && !tokens) return kWrongArgument;
-  if (!are_tokens(*model, tokens, num_tokens)) return kWrongArgument;
+  if (beam_size < 1 || beam_size > kMostHypotheses || num_tokens < 0 || !are_tokens(*model, tokens, num_tokens))
+    return kWrongArgument;
   *out = new (std::nothrow) SearchState(model, beam_size);
   if (!*out) return kNoMemory;
   if (!num_tokens || choose_tokens(*model, (*out)->common, tokens, num_tokens)) return kOk;
@@ -151,11 +136,10 @@ EXPORTED void dg_close_state(SearchState* state) { delete state; }
 // token_starts[b + 1], too, which ascend and are none of the state's.  After an error none is added.
 EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* const* sources, const int32_t* tokens,
                            const int64_t* token_starts) {
-  if (!state || state->awaits_advance || num_sources < 1 || num_sources > kMostSources || !sources)
-    return kWrongArgument;
-  if (token_starts && (!tokens || token_starts[0] != 0)) return kWrongArgument;
+  if (state->awaits_advance || num_sources < 1 || num_sources > kMostSources) return kWrongArgument;
+  if (token_starts && token_starts[0] != 0) return kWrongArgument;
   for (int32_t b = 0; b < num_sources; b++) {
-    if (!sources[b] || sources[b]->model != state->model) return kWrongArgument;
+    if (sources[b]->model != state->model) return kWrongArgument;
     if (!token_starts) continue;
     const int64_t first = token_starts[b], end = token_starts[b + 1];
     if (!state->common.num_tokens || end < first || !are_tokens(*state->model, tokens + first, end - first))
@@ -181,7 +165,7 @@ EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* cons
 
 // Forgets a sentence; the last one takes its number.
 EXPORTED int32_t dg_remove(SearchState* state, int32_t index) {
-  if (!state || index < 0 || index >= state->num_sentences) return kWrongArgument;
+  if (index < 0 || index >= state->num_sentences) return kWrongArgument;
   delete state->sentences[index];
   state->sentences[index] = state->sentences[--state->num_sentences];
   return kOk;
@@ -189,10 +173,7 @@ EXPORTED int32_t dg_remove(SearchState* state, int32_t index) {
 
 // Runs the decoder for one token of every hypothesis; `dg_advance` has to follow.
 EXPORTED int32_t dg_step(SearchState* state, int32_t num_sentences, const Step* step) {
-  if (!state || !step || num_sentences < 1 || num_sentences != state->num_sentences) return kWrongArgument;
-  if (!step->tokens || !step->scores || !has_outputs(*step)) return kWrongArgument;
-  const bool has_edits = step->edit_rows && step->edit_tokens && step->edit_values && step->edit_factors;
-  if (step->num_edits < 0 || (step->num_edits && !has_edits)) return kWrongArgument;
+  if (num_sentences < 1 || num_sentences != state->num_sentences || step->num_edits < 0) return kWrongArgument;
   return take_step(*state, *step);
 }
 
@@ -200,9 +181,7 @@ EXPORTED int32_t dg_step(SearchState* state, int32_t num_sentences, const Step* 
 // may be null.
 EXPORTED int32_t dg_extend(const Step* step, int32_t num_sentences, const Beams* beams, int64_t end, int64_t* parents,
                            uint8_t* marks, Endings* endings) {
-  if (!step || !has_outputs(*step) || !beams || !are_beams(*beams, *step, num_sentences) || !parents || !marks)
-    return kWrongArgument;
-  if (endings && !(endings->sentences && endings->parents && endings->tokens && endings->scores)) return kWrongArgument;
+  if (!have_room(*beams, endings, *step, num_sentences)) return kWrongArgument;
   if (endings) endings->count = 0;
   extend_beams(*step, num_sentences, *beams, end, parents, marks, endings);
   return kOk;
@@ -210,78 +189,50 @@ EXPORTED int32_t dg_extend(const Step* step, int32_t num_sentences, const Beams*
 
 // Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
 EXPORTED int32_t dg_advance(SearchState* state, int32_t num_sentences, const int64_t* parents) {
-  if (!state || !parents || !state->awaits_advance || num_sentences != state->num_sentences) return kWrongArgument;
+  if (!state->awaits_advance || num_sentences != state->num_sentences) return kWrongArgument;
   if (!are_within(parents, int64_t{num_sentences} * state->beam_size, state->beam_size)) return kWrongArgument;
   advance(*state, parents);
   return kOk;
 }
 
-// Takes up to `most` steps and one more; see `run_ahead`.  `dg_extend` and `dg_advance` have to follow.
+// Takes steps, at most so many, and extends the hypotheses of a beam search behind each; see `run_ahead`.  `dg_advance`
+// has to follow.
 EXPORTED int32_t dg_run_ahead(SearchState* state, int32_t num_sentences, const Step* step, const Beams* beams,
-                              int64_t end, int32_t most, int64_t* parents, uint8_t* marks, int32_t* num_extended) {
-  if (!state || !step || num_sentences < 1 || num_sentences != state->num_sentences || most < 0) return kWrongArgument;
-  if (!step->scores || !has_outputs(*step) || !beams || !are_beams(*beams, *step, num_sentences)) return kWrongArgument;
-  if (beams->beam_size != state->beam_size || !parents || !marks || !num_extended) return kWrongArgument;
-  return run_ahead(*state, *step, *beams, end, most, parents, marks, *num_extended);
+                              int64_t end, int32_t most, int64_t* parents, uint8_t* marks, Endings* endings,
+                              int32_t* num_steps) {
+  if (num_sentences != state->num_sentences || beams->beam_size != state->beam_size || most < 1) return kWrongArgument;
+  if (!have_room(*beams, endings, *step, num_sentences)) return kWrongArgument;
+  endings->count = 0;
+  return run_ahead(*state, *step, *beams, end, most, parents, marks, *endings, *num_steps);
 }
 
 // Reads a translation in one pass: inputs [T] of the decoder and the token that follows each of them, whose natural
 // log-probabilities go to log_probs [T].  `shown` gets what each head attends to: [layers, H, T, S].
 EXPORTED int32_t dg_score(Model* model, Source* source, int32_t num_tokens, const int32_t* inputs,
                           const int32_t* following, float* log_probs, float* shown) {
-  if (!model || !source || source->model != model || !inputs || !following || !log_probs || !shown)
-    return kWrongArgument;
-  const Header& header = model->header;
-  if (num_tokens < 1 || num_tokens > header.num_positions) return kWrongArgument;
-  if (!are_within(inputs, num_tokens, header.num_target_tokens)) return kWrongArgument;
-  if (!are_within(following, num_tokens, header.num_target_tokens)) return kWrongArgument;
-  // Every token is a hypothesis of its own whose past are those before it.
-  Sentence sentence;
-  Array<DecoderRow> rows;
-  if (!begin(sentence, source, 1) || !rows.reserve(num_tokens) || !model->rankings.reserve(num_tokens))
-    return kNoMemory;
-  if (!model->logits.reserve(num_tokens) || !model->tokens.reserve(num_tokens)) return kNoMemory;
-  for (int32_t t = 0; t < num_tokens; t++) {
-    if (!make_room(*model, sentence, 1, 1)) return kNoMemory;
-    sentence.past(0)[t] = sentence.num_columns++;
-    sentence.lengths[0] = ++sentence.num_steps;
-  }
-  for (int32_t t = 0; t < num_tokens; t++) {
-    rows[t] = {&sentence, inputs[t], t, t, sentence.past(0), t + 1};
-    model->rankings[t] = {};
-    model->rankings[t].logits = model->logits.data() + t, model->rankings[t].tokens = model->tokens.data() + t;
-  }
-  Rows states;
-  if (!decode(*model, rows.data(), num_tokens, states, shown)) return kNoMemory;
-  model->kernels->rank(model->projection, states, num_tokens, nullptr, nullptr, 1, model->rankings.data());
-  for (int32_t t = 0; t < num_tokens; t++) {
-    float logits[kPanel];
-    const int32_t token = following[t];
-    const Linear panel = slice(model->projection, token / kPanel * kPanel, kPanel);
-    model->kernels->product(panel, behind(states, t, header.width), 1, logits, kPanel, false);
-    log_probs[t] = logits[token % kPanel] - model->rankings[t].log_sum;
-  }
-  return kOk;
+  if (source->model != model || num_tokens < 1 || num_tokens > model->header.num_positions) return kWrongArgument;
+  if (!are_within(inputs, num_tokens, model->header.num_target_tokens)) return kWrongArgument;
+  if (!are_within(following, num_tokens, model->header.num_target_tokens)) return kWrongArgument;
+  return score(*model, *source, num_tokens, inputs, following, log_probs, shown);
 }
 
 // Counts the columns that are used in the first slots; see `count_columns`.
 EXPORTED int32_t dg_count_columns(const Slots* slots, int32_t num_slots, int32_t* most, int32_t* num_words) {
-  if (!are_slots(slots, num_slots, 0) || !most || !num_words) return kWrongArgument;
+  if (!are_slots(*slots, num_slots, 0)) return kWrongArgument;
   count_columns(*slots, num_slots, *most, *num_words);
   return kOk;
 }
 
 // Gives a step on a GPU what it must know of its slots, and tokens and scores of `given`.
 EXPORTED int32_t dg_write_step(const Slots* slots, int32_t num_sentences, const SlotStep* step, const Step* given) {
-  if (!is_step_of(slots, num_sentences, step) || !given || !given->tokens || !given->scores) return kWrongArgument;
+  if (!is_step_of(*slots, num_sentences, *step)) return kWrongArgument;
   return write_step(*slots, num_sentences, *step, *given) ? kOk : kWrongArgument;
 }
 
 // Takes the candidates of the sentences from what such a step has found.
 EXPORTED int32_t dg_read_step(const Slots* slots, int32_t num_sentences, const SlotStep* step, int64_t num_logits,
                               const Step* found) {
-  if (!is_step_of(slots, num_sentences, step) || num_logits < 1 || !found || !has_outputs(*found))
-    return kWrongArgument;
+  if (!is_step_of(*slots, num_sentences, *step) || num_logits < 1) return kWrongArgument;
   if (found->num_candidates != step->num_candidates) return kWrongArgument;
   read_step(*slots, num_sentences, *step, num_logits, *found);
   return kOk;
@@ -289,7 +240,7 @@ EXPORTED int32_t dg_read_step(const Slots* slots, int32_t num_sentences, const S
 
 // Has hypothesis k of sentence b go on from the columns of hypothesis parents[b, k] behind such a step.
 EXPORTED int32_t dg_advance_slots(const Slots* slots, int32_t num_sentences, const int64_t* parents) {
-  if (!slots || !are_slots(slots, slots->num_slots, num_sentences) || !parents) return kWrongArgument;
+  if (!are_slots(*slots, slots->num_slots, num_sentences)) return kWrongArgument;
   if (!are_within(parents, int64_t{num_sentences} * slots->beam_size, slots->beam_size)) return kWrongArgument;
   advance_slots(*slots, num_sentences, parents);
   return kOk;

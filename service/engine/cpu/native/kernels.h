@@ -92,7 +92,7 @@ struct SharedAttention {
 
 // A change of a logit: divide it by the factor if it is positive, else multiply it, then add the value.
 struct Edit {
-  int32_t row, token;
+  int32_t token;
   float value, factor;
 };
 
@@ -135,7 +135,7 @@ struct Kernels {
   void (*embed)(const Table&, int32_t token, const float* position, int width, float* out);
   // out [M, out_stride] = or += rows times weights plus bias
   void (*product)(const Linear&, const Rows&, int num_rows, float* out, size_t out_stride, bool is_added);
-  // Ranks the tokens of each row; `bans` [N], or null, is added behind the sum.  Edits are sorted by row and token.
+  // Ranks the tokens of each row; `bans` [N], or null, is added behind the sum.  A row's edits are sorted by token.
   void (*rank)(const Linear&, const Rows&, int num_rows, const Edit* edits, const float* bans, int num_best, Ranking*);
 
   CacheKernels halves, floats;

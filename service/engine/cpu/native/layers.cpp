@@ -9,6 +9,8 @@ namespace {
 
 constexpr int kInnerRows = 72;  // that the feed-forward network takes at a time: what is between stays in cache
 
+int32_t newest_of(const DecoderRow& row) { return row.columns[row.num_columns - 1]; }
+
 class Stack {
  public:
   explicit Stack(Model& model)
@@ -102,18 +104,17 @@ class Stack {
   // Self-attention of the decoder: a column for the key and value of each row, and each row over its own past.
   void attend_to_past(const DecoderLayer& layer, int number, const DecoderRow* rows, int num_rows) {
     const int stride = 3 * attention_width_;
-    const size_t column_bytes = 2 * attention_width_ * model_.cache->element_size;
     float *wide = model_.wide.data(), *mixed = model_.mixed.data();
     const Rows inputs = enter(layer.query_key_value, layer.own_norm, num_rows);
     kernels_.product(layer.query_key_value, inputs, num_rows, wide, stride, false);
     for (int row = 0; row < num_rows; row++) {  // all keys before any query, since rows may attend to each other
-      uint8_t* cache = rows[row].sentence->layer(model_, number) + rows[row].column * column_bytes;
-      model_.cache->store(wide + static_cast<size_t>(row) * stride + attention_width_, 2 * attention_width_, cache);
+      uint8_t* column = rows[row].sentence->layer(number) + newest_of(rows[row]) * model_.column_bytes();
+      model_.cache->store(wide + static_cast<size_t>(row) * stride + attention_width_, 2 * attention_width_, column);
     }
     for (int row = 0; row < num_rows; row++) {
       ColumnAttention attention = {};
       attention.query = wide + static_cast<size_t>(row) * stride;
-      attention.cache = rows[row].sentence->layer(model_, number);
+      attention.cache = rows[row].sentence->layer(number);
       attention.columns = rows[row].columns, attention.num_columns = rows[row].num_columns;
       attention.num_heads = header_.num_heads, attention.head_width = header_.head_width;
       attention.scale = header_.attention_scale;
@@ -128,17 +129,16 @@ class Stack {
 
   // The recurrent unit in its place: a column holds a cell [D], and a row reads that of its parent.
   void recur(const DecoderLayer& layer, int number, const DecoderRow* rows, int num_rows) {
-    const size_t column_bytes = 2 * attention_width_ * model_.cache->element_size;
     float* wide = model_.wide.data();
     const Rows inputs = enter(layer.input_forget, layer.own_norm, num_rows);
     kernels_.product(layer.input_forget, inputs, num_rows, wide, 2 * width_, false);
     for (int row = 0; row < num_rows; row++) {
-      uint8_t* cache = rows[row].sentence->layer(model_, number);
-      const auto cell_of = [&](int column) { return reinterpret_cast<float*>(cache + column * column_bytes); };
+      uint8_t* cache = rows[row].sentence->layer(number);
+      const auto cell_of = [&](int column) { return reinterpret_cast<float*>(cache + column * model_.column_bytes()); };
       const int length = rows[row].num_columns;
       const float* parent = length > 1 ? cell_of(rows[row].columns[length - 2]) : nullptr;
       const size_t first = static_cast<size_t>(row) * width_;
-      kernels_.recur(wide + 2 * first, parent, width_, cell_of(rows[row].column), states() + first);
+      kernels_.recur(wide + 2 * first, parent, width_, cell_of(newest_of(rows[row])), states() + first);
     }
     if (!header_.norms_first) normalize(layer.own_norm, num_rows);
   }

@@ -9,8 +9,7 @@ namespace dragoman {
 struct DecoderRow {
   Sentence* sentence;
   int32_t token, position;
-  int32_t column;          // of the sentence's cache, that its key and value go to
-  const int32_t* columns;  // its past and its own, oldest first
+  const int32_t* columns;  // of the sentence's cache: its past and last its own, which its key and value go to
   int32_t num_columns;
 };
 

@@ -11,56 +11,42 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _NO_MEMORY = 1
+PANEL = 16  # outputs whose weights lie together, and the multiple of every width
 PLAIN = "plain"  # the set that every CPU has, and that is too slow to serve with
+
+
+def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, kind) for name in names)
 
 
 class Step(ctypes.Structure):
     """`Step` of search_state.h."""
 
     _fields_ = (
-        ("tokens", c_void_p),
-        ("scores", c_void_p),
-        ("num_edits", c_int32),
-        ("edit_rows", c_void_p),
-        ("edit_tokens", c_void_p),
-        ("edit_values", c_void_p),
-        ("edit_factors", c_void_p),
-        ("num_candidates", c_int32),
-        ("best", c_void_p),
-        ("best_tokens", c_void_p),
-        ("parents", c_void_p),
-        ("check", c_void_p),
+        *_fields(c_void_p, "tokens", "scores"),
+        *_fields(c_int32, "num_edits"),
+        *_fields(c_void_p, "edit_rows", "edit_tokens", "edit_values", "edit_factors"),
+        *_fields(c_int32, "num_candidates"),
+        *_fields(c_void_p, "best", "best_tokens", "parents", "check"),
     )
 
 
 class BeamsOf(ctypes.Structure):
-    """`Beams` of search_state.h."""
+    """`Beams` of beams.h."""
 
     _fields_ = (
-        ("beam_size", c_int32),
-        ("num_rooms", c_int32),
-        ("num_columns", c_int32),
-        ("scores", c_void_p),
-        ("newest", c_void_p),
-        ("tokens", c_void_p),
-        ("parents", c_void_p),
-        ("num_steps", c_void_p),
-        ("max_steps", c_void_p),
-        ("still_wanted", c_void_p),
-        ("waits_for_best", c_void_p),
-        ("penalties", c_void_p),
+        *_fields(c_int32, "beam_size", "num_rooms", "num_columns"),
+        *_fields(c_void_p, "scores", "newest", "tokens", "parents", "num_steps", "max_steps"),
+        *_fields(c_void_p, "still_wanted", "waits_for_best", "penalties"),
     )
 
 
 class Endings(ctypes.Structure):
-    """`Endings` of search_state.h."""
+    """`Endings` of beams.h."""
 
     _fields_ = (
-        ("count", c_int32),
-        ("sentences", c_void_p),
-        ("parents", c_void_p),
-        ("tokens", c_void_p),
-        ("scores", c_void_p),
+        *_fields(c_int32, "count", "num_rooms"),
+        *_fields(c_void_p, "sentences", "lengths", "parents", "tokens", "scores"),
     )
 
 
@@ -68,16 +54,8 @@ class SlotsOf(ctypes.Structure):
     """`Slots` of slots.h."""
 
     _fields_ = (
-        ("num_slots", c_int32),
-        ("beam_size", c_int32),
-        ("num_words", c_int32),
-        ("mask_bytes", c_int32),
-        ("past", c_void_p),
-        ("seen", c_void_p),
-        ("numbers", c_void_p),
-        ("past_lengths", c_void_p),
-        ("source_lengths", c_void_p),
-        ("masks", c_void_p),
+        *_fields(c_int32, "num_slots", "beam_size", "num_words", "mask_bytes"),
+        *_fields(c_void_p, "past", "seen", "numbers", "past_lengths", "source_lengths", "masks"),
     )
 
 
@@ -85,18 +63,9 @@ class SlotStep(ctypes.Structure):
     """`SlotStep` of slots.h."""
 
     _fields_ = (
-        ("num_slots", c_int32),
-        ("num_words", c_int32),
-        ("num_candidates", c_int32),
-        ("new_places", c_void_p),
-        ("past_lengths", c_void_p),
-        ("source_lengths", c_void_p),
-        ("self_mask", c_void_p),
-        ("tokens", c_void_p),
-        ("scores", c_void_p),
-        ("best", c_void_p),
-        ("ids", c_void_p),
-        ("check", c_void_p),
+        *_fields(c_int32, "num_slots", "num_words", "num_candidates"),
+        *_fields(c_void_p, "new_places", "past_lengths", "source_lengths", "self_mask", "tokens", "scores"),
+        *_fields(c_void_p, "best", "ids", "check"),
     )
 
 
@@ -110,7 +79,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dg_extend": (c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_void_p, c_void_p),
     "dg_advance": (c_void_p, c_int32, c_void_p),
     "dg_run_ahead": (
-        *(c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p),
+        *(c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p, c_void_p),
         POINTER(c_int32),
     ),
     "dg_score": (c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p),

@@ -77,6 +77,7 @@ struct Model {
   Array<Ranking> rankings;
 
   int attention_width() const { return header.num_heads * header.head_width; }
+  size_t column_bytes() const { return 2 * attention_width() * cache->element_size; }  // a key and a value of all heads
 };
 
 // Reads the packed model in a file; false where there is none, or its parts have other sizes than its header says.

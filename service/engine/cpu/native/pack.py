@@ -19,8 +19,7 @@ from model.bundle import Bundle, BundleError
 from model.config import Activation, Architecture, ModelConfig, NormPlacement
 from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
-from service.engine.cpu.native.choice import PANEL
-from service.engine.cpu.native.library import most_weight_sum
+from service.engine.cpu.native.library import PANEL, most_weight_sum
 from service.engine.wire import EngineSpec
 
 Array = npt.NDArray[Any]

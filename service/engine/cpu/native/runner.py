@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
-from service.engine.beams import Beams, Candidates
+from service.engine.beams import Beams, Candidates, StepOutcome
+from service.engine.choice import unsupported
 from service.engine.cpu.native.candidates import StepArrays, address_of
-from service.engine.cpu.native.choice import unsupported
 from service.engine.cpu.native.library import (
     Handle,
     LibraryError,
@@ -61,6 +61,7 @@ class NativeState(Handle):
     """What the library remembers of the sentences of a group."""
 
     has_grown = False  # an empty state has no memory of sentences
+    _arrays: StepArrays  # of the newest step
 
     def __init__(self, model: Handle, beam_size: int, shortlist: Shortlist | None) -> None:
         self._library, self._model = load(), model  # which has to outlive this
@@ -91,14 +92,16 @@ class NativeState(Handle):
 
     def advance(self, parents: Ints) -> None:
         """Do as `DecoderState.advance`."""
-        parents = np.ascontiguousarray(parents, np.int64)
-        self._library.dg_advance(self.value, len(parents), address(parents))
+        arrays = self._arrays
+        if parents is not arrays.next_parents:
+            arrays.next_parents[:] = parents
+        self._library.dg_advance(self.value, len(parents), arrays.next_parents_address)
 
     def arrays(self, num_candidates: int) -> StepArrays:
         """Return the arrays of a step of all sentences."""
         layout = self._num_sentences, num_candidates
         arrays = self._layouts.pop(layout, None) or StepArrays(self._num_sentences, self._beam_size, num_candidates)
-        self._layouts[layout] = arrays
+        self._layouts[layout] = self._arrays = arrays
         if len(self._layouts) > _MAX_LAYOUTS:
             del self._layouts[next(iter(self._layouts))]
         return arrays
@@ -167,12 +170,13 @@ class NativeRunner:
 
     def decode_ahead(
         self, beams: Beams, state: NativeState, end: int, most: int, *, num_candidates: int
-    ) -> tuple[Candidates, int]:
+    ) -> tuple[Candidates, StepOutcome, int]:
         """Do as `AheadRunner.decode_ahead`."""
-        arrays, num_extended = state.arrays(num_candidates), ctypes.c_int32()
-        where = arrays.step_address, address_of(beams), end, most, arrays.next_parents_address, arrays.marks_address
-        self._library.dg_run_ahead(state.value, len(arrays.check), *where, num_extended)
-        return arrays.candidates, num_extended.value
+        arrays, num_steps = state.arrays(num_candidates), ctypes.c_int32()
+        outputs = arrays.next_parents_address, arrays.marks_address, arrays.endings_address, num_steps
+        where = state.value, len(arrays.check), arrays.step_address, address_of(beams)
+        self._library.dg_run_ahead(*where, end, most, *outputs)
+        return arrays.candidates, arrays.outcome, num_steps.value
 
     def score(
         self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]

@@ -1,4 +1,4 @@
-// The sentences that decode together, numbered from 0 without holes, and what a step asks for each of them.
+// The sentences that decode together, numbered from 0 without holes, and a step of the decoder for all of them.
 #pragma once
 
 #include "layers.h"
@@ -21,6 +21,7 @@ struct SearchState {
   // Of a step, by row of the decoder: hypotheses whose score is minus infinity have none.
   Array<DecoderRow> rows;
   Array<int32_t> hypotheses;
+  Array<int32_t> first_rows;  // [B + 1], of each sentence
   Array<Edit> edits;
 
   SearchState(Model* model, int32_t beam_size) : model(model), beam_size(beam_size) {}
@@ -42,42 +43,14 @@ struct Step {
   float* check;                    // [B]: not a number where the log-probabilities are not
 };
 
+// Runs the decoder for one token of every hypothesis.
 Status take_step(SearchState& state, const Step& step);
-
-// The arrays of `Beams` in beams.py, with room for more sentences (R) and columns (T) than there are.
-struct Beams {
-  int32_t beam_size, num_rooms, num_columns;  // K, R, T
-  float* scores;                              // [R, K]
-  int64_t* newest;                            // [R, K]
-  int64_t *tokens, *parents;                  // [R, T, K]
-  int64_t *num_steps, *max_steps;             // [R]
-  int64_t *still_wanted, *waits_for_best;     // [R]
-  const float* penalties;                     // [R]
-};
-
-// Hypotheses that end in a step, in the order of their sentences: room for B x K.
-struct Endings {
-  int32_t count;
-  int64_t *sentences, *parents, *tokens;
-  float* scores;  // normalised
-};
-
-constexpr int64_t kLoopTokens = 48, kLoopStride = 16;  // of beams.py: when a sentence is looked at for repetition
-
-enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2, kHasEnded = 3 };
-
-// What `Candidates.extend` of beams.py does with the candidates of a step: extends the hypotheses of B sentences by the
-// best, and marks [B] those that have something to decide.  With one hypothesis, `Step::best` becomes its sums.
-// With `endings`, it decides for all but those that are to be looked at for repetition, as `BeamSearch._end` does.
-void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
-                  uint8_t* marks, Endings* endings);
 
 // Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
 void advance(SearchState& state, const int64_t* parents);
 
-// Takes steps from the newest tokens of `beams` on, without edits, and extends its hypotheses behind each but the last:
-// the first one that marks a sentence, or the one behind `most` others.  Says how many were extended.
-Status run_ahead(SearchState& state, const Step& step, const Beams& beams, int64_t end, int32_t most, int64_t* parents,
-                 uint8_t* marks, int32_t& num_extended);
+// Reads a translation in one pass; see `dg_score`.
+Status score(Model& model, Source& source, int32_t num_tokens, const int32_t* inputs, const int32_t* following,
+             float* log_probs, float* shown);
 
 }  // namespace dragoman

@@ -3,89 +3,60 @@
 #include <math.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace dragoman {
-namespace {
 
 constexpr int32_t kFirstSteps = 32;  // of room that a sentence starts with
-
-// Moves the columns that some past has to the front, in the order in which they lie.
-void compact(const Model& model, Sentence& sentence, int beam_size) {
-  int32_t* places = sentence.places.data();  // of each column: 0 or 1, whether it is used; then where it goes
-  for (int32_t column = 0; column < sentence.num_columns; column++) places[column] = 0;
-  for (int k = 0; k < beam_size; k++) {
-    for (int32_t t = 0; t < sentence.lengths[k]; t++) places[sentence.past(k)[t]] = 1;
-  }
-  const size_t column_bytes = 2 * model.attention_width() * model.cache->element_size;
-  int32_t num_used = 0;
-  for (int32_t column = 0; column < sentence.num_columns; column++) {
-    if (!places[column]) continue;
-    for (int layer = 0; layer < model.header.num_decoder_layers && num_used != column; layer++) {
-      uint8_t* cache = sentence.layer(model, layer);
-      memcpy(cache + num_used * column_bytes, cache + column * column_bytes, column_bytes);
-    }
-    places[column] = num_used++;
-  }
-  for (int k = 0; k < beam_size; k++) {
-    for (int32_t t = 0; t < sentence.lengths[k]; t++) sentence.past(k)[t] = places[sentence.past(k)[t]];
-  }
-  sentence.num_columns = num_used;
-}
-
-bool widen(const Model& model, Sentence& sentence, int32_t capacity) {
-  const int num_layers = model.header.num_decoder_layers;
-  const size_t column_bytes = 2 * model.attention_width() * model.cache->element_size;
-  Array<uint8_t> wider;
-  if (!wider.reserve(static_cast<size_t>(num_layers) * capacity * column_bytes)) return false;
-  if (!sentence.places.reserve(capacity)) return false;
-  for (int layer = 0; layer < num_layers && sentence.num_columns; layer++) {
-    memcpy(wider.data() + static_cast<size_t>(layer) * capacity * column_bytes, sentence.layer(model, layer),
-           sentence.num_columns * column_bytes);
-  }
-  sentence.cache.swap(wider);
-  sentence.capacity = capacity;
-  return true;
-}
-
-bool lengthen(Sentence& sentence, int beam_size, int32_t past_capacity) {
-  Array<int32_t> pasts, next_pasts;
-  const size_t size = static_cast<size_t>(beam_size) * past_capacity;
-  if (!pasts.reserve(size) || !next_pasts.reserve(size)) return false;
-  for (int k = 0; k < beam_size && sentence.past_capacity; k++) {
-    memcpy(pasts.data() + static_cast<size_t>(k) * past_capacity, sentence.past(k),
-           sentence.lengths[k] * sizeof(int32_t));
-  }
-  sentence.pasts.swap(pasts);
-  sentence.next_pasts.swap(next_pasts);
-  sentence.past_capacity = past_capacity;
-  return true;
-}
-
-}  // namespace
 
 bool begin(Sentence& sentence, Source* source, int beam_size) {
   sentence.source = source;
   source->num_holders++;
-  return sentence.lengths.reserve(beam_size) && sentence.next_lengths.reserve(beam_size);
+  sentence.beam_size = beam_size;
+  const size_t size = static_cast<size_t>(beam_size) * source->model->header.num_positions;
+  return sentence.pasts.reserve(size) && sentence.next_pasts.reserve(size) && sentence.lengths.reserve(beam_size) &&
+         sentence.next_lengths.reserve(beam_size);
 }
 
-bool make_room(const Model& model, Sentence& sentence, int beam_size, int num_new) {
-  if (sentence.num_steps == sentence.past_capacity) {
-    if (!lengthen(sentence, beam_size, sentence.past_capacity ? 2 * sentence.past_capacity : kFirstSteps)) return false;
-  }
+bool make_room(Sentence& sentence, int num_new) {
   if (sentence.num_columns + num_new <= sentence.capacity) return true;
-  if (!sentence.capacity) return widen(model, sentence, kFirstSteps * beam_size);
-  compact(model, sentence, beam_size);
-  // At least half is free afterwards, so that columns are seldom moved.
-  if (sentence.num_columns + num_new <= sentence.capacity / 2) return true;
-  return widen(model, sentence, 2 * sentence.capacity);
+  const int num_layers = sentence.model().header.num_decoder_layers;
+  const size_t column_bytes = sentence.model().column_bytes();
+  Array<int32_t> places;  // of each column that some past has: 1, and then where it goes
+  if (!places.reserve(sentence.num_columns)) return false;
+  int32_t num_used = 0;
+  for (int k = 0; k < sentence.beam_size; k++) {
+    for (int32_t t = 0; t < sentence.lengths[k]; t++) {
+      int32_t& place = places[sentence.past(k)[t]];
+      num_used += !place, place = 1;
+    }
+  }
+  // Half is free afterwards, so that columns are seldom moved.
+  const int32_t capacity = std::max(kFirstSteps * sentence.beam_size, 2 * (num_used + num_new));
+  Array<uint8_t> cache;
+  if (!cache.reserve(num_layers * capacity * column_bytes)) return false;
+  for (int32_t from = 0, to = 0; from < sentence.num_columns; from++) {
+    if (!places[from]) continue;
+    for (int layer = 0; layer < num_layers; layer++) {
+      uint8_t* target = cache.data() + (static_cast<size_t>(layer) * capacity + to) * column_bytes;
+      memcpy(target, sentence.layer(layer) + from * column_bytes, column_bytes);
+    }
+    places[from] = to++;
+  }
+  for (int k = 0; k < sentence.beam_size; k++) {
+    for (int32_t t = 0; t < sentence.lengths[k]; t++) sentence.past(k)[t] = places[sentence.past(k)[t]];
+  }
+  sentence.cache.swap(cache);
+  sentence.num_columns = num_used, sentence.capacity = capacity;
+  return true;
 }
 
-void reorder(Sentence& sentence, int beam_size, const int64_t* parents) {
-  for (int k = 0; k < beam_size; k++) {
-    const int32_t length = sentence.lengths[parents[k]];
-    memcpy(sentence.next_pasts.data() + static_cast<size_t>(k) * sentence.past_capacity,
-           sentence.past(static_cast<int>(parents[k])), length * sizeof(int32_t));
-    sentence.next_lengths[k] = length;
+void reorder(Sentence& sentence, const int64_t* parents) {
+  for (int k = 0; k < sentence.beam_size; k++) {
+    const auto parent = static_cast<int>(parents[k]);
+    const size_t first = static_cast<size_t>(k) * sentence.model().header.num_positions;
+    sentence.next_lengths[k] = sentence.lengths[parent];
+    memcpy(sentence.next_pasts.data() + first, sentence.past(parent), sentence.lengths[parent] * sizeof(int32_t));
   }
   sentence.pasts.swap(sentence.next_pasts);
   sentence.lengths.swap(sentence.next_lengths);

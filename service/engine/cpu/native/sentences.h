@@ -2,7 +2,7 @@
 //
 // Each step adds one column of keys and values for every hypothesis that goes on, and each hypothesis has a list of the
 // columns that are its past, oldest first.  A beam that changes its order moves lists and no keys; columns that no list
-// has any more are removed when there is no room for new ones.  Where a column lies changes no result.
+// has any more are left behind when the others move to a larger cache.  Where a column lies changes no result.
 #pragma once
 
 #include "model.h"
@@ -41,29 +41,29 @@ struct Shortlist {
 
 struct Sentence {
   Source* source = nullptr;
+  int32_t beam_size = 0;
   int32_t num_steps = 0;                 // behind it
   int32_t num_columns = 0;               // in use, of self-attention
   int32_t capacity = 0;                  // room for so many
   Array<uint8_t> cache;                  // [layers, capacity, 2 A]
-  Array<int32_t> pasts, next_pasts;      // [K, past_capacity]: the columns of each hypothesis, oldest first
+  Array<int32_t> pasts, next_pasts;      // [K, P]: the columns of each hypothesis, oldest first
   Array<int32_t> lengths, next_lengths;  // [K]
-  int32_t past_capacity = 0;
-  Array<int32_t> places;  // scratch of compaction: [columns]
-  Shortlist shortlist;    // beside the tokens that all sentences of its state may use
+  Shortlist shortlist;                   // beside the tokens that all sentences of its state may use
 
   ~Sentence() {
     if (source) release(source);
   }
-  // Of a recurrent model: the newest column holds all of the past.
-  void keep_newest(int hypothesis) {
-    if (lengths[hypothesis] < 2) return;
-    past(hypothesis)[0] = past(hypothesis)[lengths[hypothesis] - 1];
-    lengths[hypothesis] = 1;
+  const Model& model() const { return *source->model; }
+  int32_t* past(int hypothesis) {
+    return pasts.data() + static_cast<size_t>(hypothesis) * model().header.num_positions;
   }
-  int32_t* past(int hypothesis) { return pasts.data() + static_cast<size_t>(hypothesis) * past_capacity; }
-  uint8_t* layer(const Model& model, int layer) {
-    return cache.data() +
-           static_cast<size_t>(layer) * capacity * 2 * model.attention_width() * model.cache->element_size;
+  uint8_t* layer(int layer) { return cache.data() + static_cast<size_t>(layer) * capacity * model().column_bytes(); }
+
+  // Gives a hypothesis a column more.  In a recurrent model, only the newest one before it is read any more.
+  void extend(int hypothesis, int32_t column) {
+    int32_t& length = lengths[hypothesis];
+    if (model().header.is_recurrent && length > 1) past(hypothesis)[0] = past(hypothesis)[1], length = 1;
+    past(hypothesis)[length++] = column;
   }
 };
 
@@ -73,10 +73,10 @@ struct Sentence {
 // Packs the projection to these tokens, which ascend and are below the model's number of them.
 [[nodiscard]] bool choose_tokens(const Model& model, Shortlist& list, const int32_t* tokens, int num_tokens);
 
-// Makes room for so many columns more, in the cache and in every past.
-[[nodiscard]] bool make_room(const Model& model, Sentence& sentence, int beam_size, int num_new);
+// Makes room for so many columns more.
+[[nodiscard]] bool make_room(Sentence& sentence, int num_new);
 
 // Gives every hypothesis the past of its parent.
-void reorder(Sentence& sentence, int beam_size, const int64_t* parents);
+void reorder(Sentence& sentence, const int64_t* parents);
 
 }  // namespace dragoman

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID, USUAL_PROFILE, DecodingProfile, StopRule
 from model.search import BeamConfig, beam_search
-from service.engine.beam import BeamSearch, StepOutcome, may_repeat
-from service.engine.beams import LOOP_TOKENS, Candidates, find_non_finite
+from service.engine.beam import BeamSearch, may_repeat
+from service.engine.beams import LOOP_TOKENS, Candidates, StepOutcome, find_non_finite
 from service.engine.wire import FinishReason, SearchParams
 from tests.fakes.plain_search import (
     VOCABULARY,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from model.bundle import BundleError
 from model.config import BOS_ID, EOS_ID
-from service.engine.cpu.kv_cache import CpuEncoded
-from service.engine.loop import EngineLoop, scorer_batches
-from service.engine.runner import scored_shape
+from service.engine.cpu.runner import CpuEncoded
+from service.engine.loop import EngineLoop
+from service.engine.scheduler import scorer_batches
 from service.engine.wire import (
     FailureKind,
     FinishReason,
@@ -21,6 +21,7 @@ from service.engine.wire import (
     JobResult,
     SchedulerConfig,
     from_payload,
+    scored_shape,
     to_frame,
 )
 from tests.fakes.clock import Clock

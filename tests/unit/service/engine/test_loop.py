@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import EOS_ID
-from service.engine.cpu.kv_cache import CpuCache, CpuEncoded
-from service.engine.loop import encoder_batches
+from service.engine.cpu.runner import CpuCache, CpuEncoded
+from service.engine.scheduler import encoder_batches
 from service.engine.wire import (
     FailureKind,
     Job,

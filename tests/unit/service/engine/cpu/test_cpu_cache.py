@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from service.engine.cpu.kv_cache import CROSS_COLUMNS, SELF_COLUMNS, CpuCache
+from service.engine.cpu.runner import CROSS_COLUMNS, SELF_COLUMNS, CpuCache
 from tests.fakes.checked_cache import (
     SHAPE,
     CheckedCache,

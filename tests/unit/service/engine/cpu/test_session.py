@@ -3,7 +3,7 @@
 import onnxruntime as ort
 import pytest
 
-from service.engine.cpu.instructions import cpu_flags
+from service.engine.choice import cpu_flags
 from service.engine.cpu.runner import EXACT_INT8, session_options
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.cpu.kv_cache import MASKED
+from service.engine.cpu.runner import MASKED
 from service.engine.cuda import kv_cache as cache
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,

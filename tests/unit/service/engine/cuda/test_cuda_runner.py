@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.config import ModelConfig
-from service.engine.cuda.device import fitting_budgets
+from service.engine.cuda.runner import fitting_budgets
 from service.engine.wire import GPU_BUDGETS, SchedulerConfig
 
 MODEL = ModelConfig(vocab_size=32_000, d_model=512, d_ff=2_048, num_heads=8, num_decoder_layers=6)

@@ -6,8 +6,9 @@ import onnxruntime as ort
 import pytest
 
 from service.cli import doctor
-from service.engine.cuda import cudart, device, session
-from service.engine.cuda.device import DeviceChoice, DeviceError, choose_device
+from service.engine import choice
+from service.engine.choice import DeviceChoice, DeviceError, choose_device
+from service.engine.cuda import cudart, session
 from service.engine.cuda.session import find_problem, require_cuda
 
 
@@ -81,18 +82,18 @@ def test_doctor_says_what_keeps_cuda_from_being_used(monkeypatch, setting, level
 
 
 def test_the_device_that_is_asked_for_is_not_looked_for(monkeypatch):
-    monkeypatch.setattr(device, "probe", lambda: pytest.fail("looked"))
+    monkeypatch.setattr(choice, "probe", lambda: pytest.fail("looked"))
 
     assert choose_device("cpu", has_graphs=True) == DeviceChoice("cpu")
     assert choose_device("cuda", has_graphs=False) == DeviceChoice("cuda")
 
 
 def test_auto_takes_the_gpu_where_it_works_and_says_why_not_elsewhere(monkeypatch):
-    monkeypatch.setattr(device, "probe", lambda: "")
+    monkeypatch.setattr(choice, "probe", lambda: "")
     assert choose_device("auto", has_graphs=True) == DeviceChoice("cuda")
 
     without_graphs = choose_device("auto", has_graphs=False)
-    monkeypatch.setattr(device, "probe", lambda: "no driver")
+    monkeypatch.setattr(choice, "probe", lambda: "no driver")
     without_driver = choose_device("auto", has_graphs=True)
 
     assert (without_graphs.device, without_driver.device) == ("cpu", "cpu")
@@ -107,7 +108,7 @@ def _has_cpu_build() -> bool:
 
 @pytest.mark.skipif(not _has_cpu_build(), reason="ONNX Runtime's build for GPUs is installed")
 def test_the_build_for_cpus_is_found_out_by_a_process_of_its_own():
-    choice = choose_device("auto", has_graphs=True)
+    chosen = choose_device("auto", has_graphs=True)
 
-    assert choice.device == "cpu"
-    assert choice.reason.startswith("this build of ONNX Runtime has no CUDA; `pip ")
+    assert chosen.device == "cpu"
+    assert chosen.reason.startswith("this build of ONNX Runtime has no CUDA; `pip ")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from service.engine.cpu.kv_cache import MASKED
+from service.engine.cpu.runner import MASKED
 from service.engine.cuda.kv_cache import CachePool, CudaEncoded, CudaState
 from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.steps import Steps
