@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from model.bundle import Bundle
-from service.engine.cpu.native.library import PANEL, PLAIN, LibraryError, instruction_set
+from service.engine.cpu.native.library import PANEL, LibraryError, instruction_set
 from service.engine.wire import Device, Runtime
 from service.parent_process import bound
 
@@ -105,7 +105,7 @@ def library_problem() -> str:
         found = instruction_set()
     except LibraryError as error:
         return str(error)
-    return "this CPU has no AVX2" if found == PLAIN else ""
+    return "" if found else "this CPU has no AVX2"
 
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:

@@ -67,18 +67,6 @@ def packed(bundle: Bundle, precision: str = "int8", most_sum: int = 258) -> byte
     return out.getvalue()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_the_plain_kernels_serve_as_the_others_do(bundle, model, precision):
-    sources = random_sentences(model.config, [3, 9, 17, 2])
-    params = SearchParams(beam_size=3, max_target_tokens=12)
-
-    plain = NativeRunner(bundle, precision=precision, instruction_set="plain")
-
-    theirs = translate(NativeRunner(bundle, precision=precision), sources, params)
-    for (mine,), (other,) in zip(translate(plain, sources, params), theirs, strict=True):
-        assert mine.score == pytest.approx(other.score, abs=1e-4 if precision == "fp32" else 0.2)
-
-
 def random_candidates(rng: np.random.Generator, rows: tuple[int, int], num_candidates: int, end: int) -> StepArrays:
     """Arrays of a step of some sentences, as the library might leave them."""
     arrays = StepArrays(*rows, num_candidates)
@@ -381,7 +369,6 @@ def test_graphs_of_another_model_are_refused(bundle):
 
 
 def test_an_instruction_set_that_the_cpu_lacks_is_refused(bundle):
-    assert instruction_set("plain") == "plain"
     assert instruction_set("no such set") == ""
 
     with pytest.raises(LibraryError, match="this CPU has no no such set instructions"):
@@ -397,7 +384,7 @@ def test_a_model_that_it_does_not_know_is_refused_by_name(bundle):
 
 @pytest.fixture
 def can_serve() -> None:
-    """Skip where only the plain kernels run, with which nothing is served."""
+    """Skip where the library has no kernels for this CPU."""
     if problem := library_problem():
         pytest.skip(problem)
 
@@ -443,7 +430,7 @@ def test_engines_map_the_weights_that_were_packed_for_all_and_do_without_what_is
 
 def test_a_packed_model_of_another_instruction_set_is_refused(bundle, tmp_path):
     file = tmp_path / "packed"
-    file.write_bytes(packed(bundle, most_sum=most_weight_sum("plain") + 1))
+    file.write_bytes(packed(bundle, most_sum=1 << 20))
 
     with pytest.raises(BundleError), file.open("rb") as opened:
         open_model(opened)

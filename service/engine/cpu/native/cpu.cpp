@@ -31,7 +31,6 @@ const Kernels* find_kernels(const char* name) {
       {has_avx512vnni(), &avx512vnni_kernels},
       {has_avxvnni(), &avxvnni_kernels},
       {has_avx2(), &avx2_kernels},
-      {true, &plain_kernels},
   };
   for (const auto& set : best_first) {
     if (set.can_run && (!*name || strcmp(name, set.kernels->name) == 0)) return set.kernels;

@@ -141,7 +141,7 @@ struct Kernels {
   CacheKernels halves, floats;
 };
 
-extern const Kernels plain_kernels, avx2_kernels, avxvnni_kernels, avx512vnni_kernels;
+extern const Kernels avx2_kernels, avxvnni_kernels, avx512vnni_kernels;
 
 // The kernels of a set, or null if it is unknown or this machine cannot run it; an empty name means the best there is.
 const Kernels* find_kernels(const char* name);

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 _NO_MEMORY = 1
 PANEL = 16  # outputs whose weights lie together, and the multiple of every width
-PLAIN = "plain"  # the set that every CPU has, and that is too slow to serve with
 
 
 def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:

@@ -132,7 +132,7 @@ class NativeRunner:
         self.has_scorer = bool(variant.scorer)
         self._library, self._bundle = load(), bundle
         if not find_instruction_set(instruction_set):
-            raise LibraryError(f"this CPU has no {instruction_set} instructions")
+            raise LibraryError(f"this CPU has no {instruction_set or 'AVX2'} instructions")
         most = most_weight_sum(instruction_set)
         with _file(packed_weights) as file:
             if not os.fstat(file.fileno()).st_size:

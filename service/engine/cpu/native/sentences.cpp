@@ -7,7 +7,7 @@
 
 namespace dragoman {
 
-constexpr int32_t kFirstSteps = 32;  // of room that a sentence starts with
+constexpr int32_t kFirstSteps = 16;  // of room that a sentence starts with
 
 bool begin(Sentence& sentence, Source* source, int beam_size) {
   sentence.source = source;

@@ -54,7 +54,7 @@ def test_every_set_that_this_cpu_runs_gives_what_the_plain_kernels_give(compiler
     others = [
         f"-D{name[len('kernels_') : -len('.cpp')]}_kernels=plain_kernels" for name in SET_FLAGS if name not in sets
     ]
-    sources = [SOURCES / name for name in ("cpu.cpp", "plain.cpp", *sets)]
+    sources = [TESTS / "plain.cpp", *(SOURCES / name for name in ("cpu.cpp", *sets))]
     commands = {source: [*FLAGS, *SET_FLAGS.get(source.name, ()), *others] for source in sources}
 
     lines = found_by_test(compiler, objects_of(compiler, commands, tmp_path), tmp_path)
@@ -69,7 +69,7 @@ def test_every_set_that_this_cpu_runs_gives_what_the_plain_kernels_give(compiler
 def test_sets_that_this_cpu_lacks_give_it_where_they_are_emulated(compiler, tmp_path):
     base = [*FLAGS, *SET_FLAGS[BASE], "-w", f"-I{TESTS / 'emulated'}"]
     commands = {
-        SOURCES / "plain.cpp": [*FLAGS],
+        TESTS / "plain.cpp": [*FLAGS],
         TESTS / "emulated" / "cpu.cpp": [*FLAGS],
         SOURCES / BASE: base,
         SOURCES / "kernels_avxvnni.cpp": [*base, "-DEMULATES_AVXVNNI"],

@@ -1,13 +1,12 @@
-// The reference: every function of `Kernels` as one would write it on paper.  Tests compare the instruction sets with
-// it.
+// Every function of `Kernels` as one would write it on paper.
+#include "plain.h"
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include <algorithm>
 #include <vector>
-
-#include "kernels.h"
 
 namespace dragoman {
 namespace {
