@@ -21,7 +21,7 @@ from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
 from service.engine.beam import num_candidates
 from service.engine.beams import Candidates
-from service.engine.cpu.native.candidates import has_library
+from service.engine.choice import library_problem
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
     CachePool,
@@ -83,7 +83,7 @@ class CudaRunner:
         self._num_logits = bundle.manifest.num_logits
         self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(self._config)
         self._device, self._records = device, records
-        slots = NativeSlots if has_library() else Slots
+        slots = Slots if library_problem() else NativeSlots
         self._pool = CachePool(CacheShape.of(self._config), device, masked, slots)
         self._encoder = self._encoder_of(sessions["encoder"])
         self._decoder = StepGraph.of(sessions["decoder_step"])

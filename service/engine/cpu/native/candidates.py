@@ -9,20 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.engine.beams import Beams, Candidates, Ending, StepOutcome
-from service.engine.cpu.native.library import BeamsOf, Endings, LibraryError, Step, address, load
+from service.engine.cpu.native.library import BeamsOf, Endings, Step, address, load
 from service.engine.logits import Edits
 
 _MAY_END, _NON_FINITE, _HAS_ENDED = 1, 2, 3  # `Mark` of beams.h
 _ENDING_STEPS = 4  # that there is room for if all hypotheses end in each
-
-
-def has_library() -> bool:
-    """Return whether candidates can be ones of the library."""
-    try:
-        load()
-    except LibraryError:
-        return False
-    return True
 
 
 class StepArrays:
