@@ -3,8 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include <algorithm>
-
 namespace dragoman {
 namespace {
 

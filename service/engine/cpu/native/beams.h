@@ -28,9 +28,9 @@ struct Endings {
 
 enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2, kHasEnded = 3 };
 
-// Extends the hypotheses of B sentences by the best candidates, and marks [B] those that have something to decide.  With
-// one hypothesis, `Step::best` becomes its sums.  With `endings`, which must have room for B x K more, it decides for
-// all but those that are to be looked at for repetition.
+// Extends the hypotheses of B sentences by the best candidates, and marks [B] those that have something to decide.
+// With one hypothesis, `Step::best` becomes its sums.  With `endings`, which must have room for B x K more, it decides
+// for all but those that are to be looked at for repetition.
 void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
                   uint8_t* marks, Endings* endings);
 

@@ -39,8 +39,8 @@ class Array {
     std::swap(capacity_, other.capacity_);
   }
 
-  // Makes room for `size` elements, and for half as many more where there was some.  The first `kept` of those that there
-  // are stay; the others are lost.
+  // Makes room for `size` elements, and for half as many more where there was some.  The first `kept` of those that
+  // there are stay; the others are lost.
   [[nodiscard]] bool reserve(size_t size, size_t kept = 0) {
     if (size <= capacity_) return true;
     const size_t wanted = capacity_ ? size + size / 2 : size;

@@ -66,8 +66,8 @@ inline void rank_block(Ranking& ranking, int num_best, int column, float* logits
   }
 }
 
-// Asks for weights of the block behind `column`: of each panel two lines behind those that the tile has asked for.  They
-// come while the logits of a row are ranked.
+// Asks for weights of the block behind `column`: of each panel two lines behind those that the tile has asked for.
+// They come while the logits of a row are ranked.
 inline void prefetch_block(const Linear& linear, int column, int row) {
   const auto* weights = linear.integers ? reinterpret_cast<const char*>(linear.integers)
                                         : reinterpret_cast<const char*>(linear.floats);
