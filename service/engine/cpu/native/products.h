@@ -113,15 +113,15 @@ inline __attribute__((always_inline)) void add_words(Place<Kind, ROWS>& place,
   }
 }
 
-// Adds the products of so many inputs.
-template <class Kind, int ROWS, int VECTORS>
-inline void add_inputs(size_t count, Place<Kind, ROWS>& place, typename Kind::Sums (&sums)[ROWS][VECTORS]) {
+// Adds the products of INPUTS inputs.
+template <class Kind, int INPUTS, int ROWS, int VECTORS>
+inline __attribute__((always_inline)) void add_inputs(Place<Kind, ROWS>& place,
+                                                      typename Kind::Sums (&sums)[ROWS][VECTORS]) {
+  constexpr int num_dots = INPUTS / Kind::inputs_a_dot;
   if constexpr (Kind::most_dots) {
-    constexpr size_t most = Kind::most_dots * Kind::inputs_a_dot;
-    for (; count >= most; count -= most) add_words<Kind, Kind::most_dots>(place, sums);
-    for (; count; count -= kPanel) add_words<Kind, kPanel / Kind::inputs_a_dot>(place, sums);
+    add_words<Kind, num_dots>(place, sums);
   } else {
-    for (; count; count -= Kind::inputs_a_dot) add_dots<Kind, false, 1>(place, sums);
+    for (int dot = 0; dot < num_dots; dot++) add_dots<Kind, false, 1>(place, sums);
   }
 }
 
@@ -143,15 +143,17 @@ inline void tile(const Linear& linear, const Rows& rows, int first_row, int colu
   for (size_t i = 0; i < ROWS; i += 3) place.inputs[i / 3] = Kind::inputs(rows) + (first_row + i) * num_inputs;
   place.weights = Kind::weights(linear) + column * num_inputs;
   place.num_inputs = num_inputs, place.panel = kPanel * num_inputs;
-  place.next = 0;
+  // The first rows ask for weights ahead, near the end of a panel for those of the next block's; the others find the
+  // block in a cache.
+  constexpr size_t group = 4 * kSummedDots, ahead = kAhead / (sizeof(typename Kind::Weight) * kPanel);  // inputs
+  const size_t near = first_row == 0 ? ahead * kPanel : 0;
+  const size_t behind = first_row == 0 ? near + kBlock * num_inputs - place.panel : 0;
   size_t rest = num_inputs;
-  if (first_row == 0) {  // the others find the block in a cache
-    constexpr size_t ahead = kAhead / (sizeof(typename Kind::Weight) * kPanel), group = 4 * kSummedDots;  // inputs
-    place.next = ahead * kPanel;
-    for (; rest >= ahead + group; rest -= group) add_inputs(group, place, sums);
-    place.next += kBlock * num_inputs - place.panel;  // behind the end of a panel, that of the next block
+  for (; rest >= group; rest -= group) {
+    place.next = rest >= ahead + group ? near : behind;
+    add_inputs<Kind, group>(place, sums);
   }
-  add_inputs(rest, place, sums);
+  if (rest) add_inputs<Kind, kPanel>(place, sums);
 #pragma GCC unroll 4
   for (int j = 0; j < VECTORS; j++) {
 #pragma GCC unroll 14
