@@ -75,12 +75,11 @@ class _Caller:
             return
         state, count = self.any_state(), min(len(self.sources), int(self.rng.integers(1, 4)))
         handles = np.array([source.value for source in self.sources[:count]], np.uintp)
-        tokens = starts = None
+        tokens, starts = np.zeros(0, np.int32), np.zeros(1 + count, np.int64)
         if self.rng.random() < 0.3:
             lists = [np.unique(self.ids(20, self.runner._bundle.manifest.config.vocab_size, np.int32)) for _ in handles]
             tokens, starts = np.concatenate(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64)
-        given = (None if array is None else address(array) for array in (tokens, starts))
-        self.library.dg_append(state.value, count, address(handles), *given)
+        self.library.dg_append(state.value, count, address(handles), address(tokens), address(starts))
         state._num_sentences += count
 
     def any_state(self) -> NativeState:

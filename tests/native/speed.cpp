@@ -1,14 +1,12 @@
 // How fast the products of one instruction set are, beside what its dot products can do: a line for each shape.
 //
-// Compiled with -DISA=Avx2 -DISA_HEADER='"isa_avx2.h"' and the flags of that set; `python -m tests.native.speed` does it.
-#include ISA_HEADER
+// Compiled with -DISA=Avx2 -DSET='"kernels_avx2.cpp"' and the flags of that set; `python -m tests.native.speed` does it.
+#include SET
 
 #include <stdio.h>
 #include <time.h>
 
 #include <vector>
-
-#include "vector_kernels.h"
 
 using namespace dragoman;
 

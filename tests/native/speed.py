@@ -22,7 +22,7 @@ def main() -> None:
             if not instruction_set(name):
                 continue
             program = f"{directory}/{name}"
-            chosen = (f"-DISA={isa}", f'-DISA_HEADER="isa_{name}.h"', "-Wno-unused-function", f"-I{SOURCES}")
+            chosen = (f"-DISA={isa}", f'-DSET="kernels_{name}.cpp"', "-Wno-unused-function", f"-I{SOURCES}")
             flags = (*FLAGS, *SET_FLAGS[f"kernels_{name}.cpp"], *chosen)
             subprocess.run([*compiler, *flags, str(HERE / "speed.cpp"), "-o", program], check=True)
             print(f"{name}, 10^9 operations a second and their share of its dot products, by rows")

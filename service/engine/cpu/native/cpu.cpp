@@ -2,6 +2,8 @@
 #include <cpuid.h>
 #include <string.h>
 
+#include <initializer_list>
+
 #include "kernels.h"
 
 namespace dragoman {
@@ -16,24 +18,17 @@ bool has_avxvnni() {
 }
 
 bool has_avx512vnni() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
+  return has_avx2() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
 }  // namespace
 
 const Kernels* find_kernels(const char* name) {
-  const struct {
-    bool can_run;
-    const Kernels* kernels;
-  } best_first[] = {
-      {has_avx512vnni(), &avx512vnni_kernels},
-      {has_avxvnni(), &avxvnni_kernels},
-      {has_avx2(), &avx2_kernels},
-  };
-  for (const auto& set : best_first) {
-    if (set.can_run && (!*name || strcmp(name, set.kernels->name) == 0)) return set.kernels;
+  for (const Kernels* kernels :
+       {has_avx512vnni() ? &avx512vnni_kernels : nullptr, has_avxvnni() ? &avxvnni_kernels : nullptr,
+        has_avx2() ? &avx2_kernels : nullptr}) {  // the best first
+    if (kernels && (!*name || strcmp(name, kernels->name) == 0)) return kernels;
   }
   return nullptr;
 }

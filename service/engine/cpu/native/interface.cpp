@@ -81,10 +81,11 @@ EXPORTED int32_t dg_open(int32_t descriptor, const char* instruction_set, Model*
   if (!kernels) return kWrongArgument;
   Model* model = new (std::nothrow) Model();
   if (!model) return kNoMemory;
-  bool has_memory;
-  if (!read_model(descriptor, *model, has_memory) || model->header.most_weight_sum > kernels->most_weight_sum) {
+  Status status = read_model(descriptor, *model);
+  if (!status && model->header.most_weight_sum > kernels->most_weight_sum) status = kWrongArgument;
+  if (status) {
     delete model;
-    return has_memory ? kWrongArgument : kNoMemory;
+    return status;
   }
   model->kernels = kernels;
   model->cache = model->header.keeps_floats ? &kernels->floats : &kernels->halves;
@@ -132,30 +133,26 @@ EXPORTED int32_t dg_new_state(Model* model, int32_t beam_size, int32_t num_token
 
 EXPORTED void dg_close_state(SearchState* state) { delete state; }
 
-// Adds sentences.  In a state with a shortlist, sentence b may use the tokens from token_starts[b] to
-// token_starts[b + 1], too, which ascend and are none of the state's.  After an error none is added.
+// Adds sentences.  Sentence b may use the tokens from token_starts[b] to token_starts[b + 1], too, which ascend and are
+// none of the state's; without those, there are none.  After an error no sentence is added.
 EXPORTED int32_t dg_append(SearchState* state, int32_t num_sources, Source* const* sources, const int32_t* tokens,
                            const int64_t* token_starts) {
-  if (state->awaits_advance || num_sources < 1 || num_sources > kMostSources) return kWrongArgument;
-  if (token_starts && token_starts[0] != 0) return kWrongArgument;
+  if (state->awaits_advance || num_sources < 1 || num_sources > kMostSources || token_starts[0] != 0)
+    return kWrongArgument;
   for (int32_t b = 0; b < num_sources; b++) {
-    if (sources[b]->model != state->model) return kWrongArgument;
-    if (!token_starts) continue;
-    const int64_t first = token_starts[b], end = token_starts[b + 1];
-    if (!state->common.num_tokens || end < first || !are_tokens(*state->model, tokens + first, end - first))
-      return kWrongArgument;
+    const int64_t first = token_starts[b], count = token_starts[b + 1] - first;
+    if (sources[b]->model != state->model || count < 0 || (count && !state->common.num_tokens)) return kWrongArgument;
+    if (!are_tokens(*state->model, tokens + first, count)) return kWrongArgument;
   }
   const int32_t before = state->num_sentences;
   bool has_memory = state->sentences.reserve(static_cast<size_t>(before) + num_sources, before);
   for (int32_t b = 0; b < num_sources && has_memory; b++) {
     Sentence* sentence = new (std::nothrow) Sentence();
-    has_memory = sentence != nullptr;
-    if (!sentence) break;
     state->sentences[state->num_sentences++] = sentence;
-    has_memory = begin(*sentence, sources[b], state->beam_size);
-    const int64_t first = token_starts ? token_starts[b] : 0, end = token_starts ? token_starts[b + 1] : 0;
-    if (has_memory && end > first) {
-      has_memory = choose_tokens(*state->model, sentence->shortlist, tokens + first, static_cast<int>(end - first));
+    has_memory = sentence && begin(*sentence, sources[b], state->beam_size);
+    const int64_t first = token_starts[b], count = token_starts[b + 1] - first;
+    if (has_memory && count) {
+      has_memory = choose_tokens(*state->model, sentence->shortlist, tokens + first, static_cast<int>(count));
     }
   }
   if (has_memory) return kOk;

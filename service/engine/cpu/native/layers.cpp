@@ -13,12 +13,7 @@ int32_t newest_of(const DecoderRow& row) { return row.columns[row.num_columns - 
 
 class Stack {
  public:
-  explicit Stack(Model& model)
-      : model_(model),
-        header_(model.header),
-        kernels_(*model.kernels),
-        width_(model.header.width),
-        attention_width_(model.attention_width()) {}
+  explicit Stack(Model& model) : model_(model) {}
 
   [[nodiscard]] bool reserve(size_t num_rows, size_t most_columns) {
     const size_t widest = width_ > attention_width_ ? width_ : attention_width_;
@@ -174,9 +169,9 @@ class Stack {
 
  private:
   Model& model_;
-  const Header& header_;
-  const Kernels& kernels_;
-  const int width_, attention_width_;
+  const Header& header_ = model_.header;
+  const Kernels& kernels_ = *model_.kernels;
+  const int width_ = header_.width, attention_width_ = model_.attention_width();
 };
 
 }  // namespace
@@ -251,10 +246,9 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
       Source& source = *sources[b];
       const float* keys = model.wide.data() + static_cast<size_t>(row) * stride;
       model.cache->transpose(keys, stride, source.num_columns, attention_width, source.keys(layer));
-      const size_t row_bytes = attention_width * model.cache->element_size;
       for (int s = 0; s < source.num_columns; s++) {
         const float* values = keys + static_cast<size_t>(s) * stride + attention_width;
-        model.cache->store(values, attention_width, source.values(layer) + s * row_bytes);
+        model.cache->store(values, attention_width, source.values(layer) + s * source.row_bytes());
       }
     }
   }

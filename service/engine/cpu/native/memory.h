@@ -13,6 +13,8 @@
 
 namespace dragoman {
 
+enum Status : int32_t { kOk = 0, kNoMemory = 1, kWrongArgument = 2 };
+
 constexpr size_t kAlignment = 64;              // bytes: a cache line, and the widest vector
 constexpr size_t kHugePage = size_t{2} << 20;  // larger arrays lie in huge pages, where the system has some
 constexpr size_t kReadBeyond = 64;             // bytes behind an array that a vector may read
@@ -32,7 +34,6 @@ class Array {
   const T* data() const { return data_; }
   T& operator[](size_t index) { return data_[index]; }
   const T& operator[](size_t index) const { return data_[index]; }
-  size_t capacity() const { return capacity_; }
 
   void swap(Array& other) {
     std::swap(data_, other.data_);

@@ -95,19 +95,18 @@ bool is_possible(const Header& header) {
 
 }  // namespace
 
-bool read_model(int descriptor, Model& model, bool& has_memory) {
-  has_memory = true;
-  if (!model.packed.map(descriptor)) return false;
+Status read_model(int descriptor, Model& model) {
+  if (!model.packed.map(descriptor)) return kWrongArgument;
   const uint8_t* packed = model.packed.data();
   const size_t num_bytes = model.packed.size();
   Header& header = model.header;
-  if (num_bytes < sizeof header) return false;
+  if (num_bytes < sizeof header) return kWrongArgument;
   memcpy(&header, packed, sizeof header);
-  if (!is_possible(header)) return false;
+  if (!is_possible(header)) return kWrongArgument;
   const size_t table = round_up(sizeof header, kAlignment), table_bytes = header.num_tensors * 2 * sizeof(uint64_t);
-  if (num_bytes < table || num_bytes - table < table_bytes) return false;
-  has_memory = model.encoder.reserve(header.num_encoder_layers) && model.decoder.reserve(header.num_decoder_layers);
-  if (!has_memory) return false;
+  if (num_bytes < table || num_bytes - table < table_bytes) return kWrongArgument;
+  if (!model.encoder.reserve(header.num_encoder_layers) || !model.decoder.reserve(header.num_decoder_layers))
+    return kNoMemory;
 
   const size_t width = header.width, attention_width = model.attention_width();
   Tensors tensors(packed, num_bytes, table, header.num_tensors);
@@ -150,7 +149,8 @@ bool read_model(int descriptor, Model& model, bool& has_memory) {
   if (header.has_final_norm) model.decoder_norm = tensors.norm(header);
   model.projection = tensors.linear(width, header.num_logits);
   model.bans = header.has_bans ? tensors.take<float>(header.num_logits) : nullptr;
-  return tensors.are_good() && (!header.shares_table || header.num_source_tokens == header.num_target_tokens);
+  if (header.shares_table && header.num_source_tokens != header.num_target_tokens) return kWrongArgument;
+  return tensors.are_good() ? kOk : kWrongArgument;
 }
 
 }  // namespace dragoman

@@ -80,8 +80,7 @@ struct Model {
   size_t column_bytes() const { return 2 * attention_width() * cache->element_size; }  // a key and a value of all heads
 };
 
-// Reads the packed model in a file; false where there is none, or its parts have other sizes than its header says.
-// Sets `has_memory` to whether there was enough.
-[[nodiscard]] bool read_model(int descriptor, Model& model, bool& has_memory);
+// Reads the packed model in a file: a wrong argument where its parts have other sizes than its header says.
+Status read_model(int descriptor, Model& model);
 
 }  // namespace dragoman

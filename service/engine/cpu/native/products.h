@@ -165,10 +165,15 @@ inline void tile(const Linear& linear, const Rows& rows, int first_row, int colu
   }
 }
 
-// All outputs of a block from `column` on, at most `num_columns` of them, for ROWS rows.
-template <class Kind, int ROWS>
-void block_rows(const Linear& linear, const Rows& rows, int first_row, int column, int num_columns, float* out,
-                size_t out_stride, bool is_added) {
+// All outputs of a block from `column` on, at most `num_columns` of them, for `num_rows` rows, which are ROWS or more.
+template <class Kind, int ROWS = 1>
+void block(int num_rows, const Linear& linear, const Rows& rows, int first_row, int column, int num_columns, float* out,
+           size_t out_stride, bool is_added) {
+  if constexpr (ROWS < Kind::most_rows) {
+    if (num_rows > ROWS) {
+      return block<Kind, ROWS + 1>(num_rows, linear, rows, first_row, column, num_columns, out, out_stride, is_added);
+    }
+  }
   constexpr int width = Kind::Set::width, vectors = ROWS <= Kind::Set::wide_rows ? 4 : 2;
   int n = 0;
   for (; n + vectors * width <= num_columns; n += vectors * width) {
@@ -176,17 +181,6 @@ void block_rows(const Linear& linear, const Rows& rows, int first_row, int colum
   }
   for (; n < num_columns; n += kPanel) {
     tile<Kind, ROWS, kPanel / width>(linear, rows, first_row, column + n, out + n, out_stride, is_added);
-  }
-}
-
-// The same for ROWS rows or more.
-template <class Kind, int ROWS = 1>
-void block(int num_rows, const Linear& linear, const Rows& rows, int first_row, int column, int num_columns, float* out,
-           size_t out_stride, bool is_added) {
-  if (num_rows == ROWS) {
-    block_rows<Kind, ROWS>(linear, rows, first_row, column, num_columns, out, out_stride, is_added);
-  } else if constexpr (ROWS < Kind::most_rows) {
-    block<Kind, ROWS + 1>(num_rows, linear, rows, first_row, column, num_columns, out, out_stride, is_added);
   }
 }
 

@@ -69,10 +69,9 @@ inline void rank_block(Ranking& ranking, int num_best, int column, float* logits
 // Asks for weights of the block behind `column`: of each panel two lines behind those that the tile has asked for.
 // They come while the logits of a row are ranked.
 inline void prefetch_block(const Linear& linear, int column, int row) {
-  const auto* weights = linear.integers ? reinterpret_cast<const char*>(linear.integers)
-                                        : reinterpret_cast<const char*>(linear.floats);
-  const size_t panel = static_cast<size_t>(linear.num_inputs) * kPanel * (linear.integers ? 1 : sizeof(float));
-  const char* first = weights + static_cast<size_t>(column + kBlock) / kPanel * panel + kAhead + row * 128;
+  if (!linear.integers) return;
+  const size_t panel = static_cast<size_t>(linear.num_inputs) * kPanel;
+  const int8_t* first = linear.integers + (column + kBlock) / kPanel * panel + kAhead + row * 128;
   for (size_t p = 0; p < kBlock / kPanel; p++) {
     __builtin_prefetch(first + p * panel, 0, 2), __builtin_prefetch(first + p * panel + 64, 0, 2);
   }

@@ -76,13 +76,11 @@ class NativeState(Handle):
         """Do as `DecoderState.append`."""
         sources = [encoded.sources[index] for index in indices]
         handles = np.array([source.value for source in sources], np.uintp)
-        tokens, starts = None, None
+        tokens, starts = np.zeros(0, np.int32), np.zeros(1 + len(sources), np.int64)
         if self._shortlist is not None:
             lists = [self._shortlist.own_candidates(source.ids) for source in sources]
-            tokens = np.concatenate(lists).astype(np.int32)
-            starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-        given = (None if array is None else address(array) for array in (tokens, starts))
-        self._library.dg_append(self.value, len(sources), address(handles), *given)
+            tokens, starts[1:] = np.concatenate(lists).astype(np.int32), np.cumsum([*map(len, lists)])
+        self._library.dg_append(self.value, len(sources), address(handles), address(tokens), address(starts))
         self._num_sentences += len(sources)
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:

@@ -5,8 +5,6 @@
 
 namespace dragoman {
 
-enum Status : int32_t { kOk = 0, kNoMemory = 1, kWrongArgument = 2 };
-
 constexpr int32_t kMostHypotheses = 1 << 10;  // of a sentence
 constexpr int32_t kMostCandidates = 1 << 16;
 

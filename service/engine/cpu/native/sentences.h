@@ -17,13 +17,10 @@ struct Source {
   Array<uint8_t> memory;    // for each decoder layer keys [A, S rounded up to 16] and values [S, A]
 
   size_t num_padded() const { return round_up(num_columns, kPanel); }
-  size_t layer_bytes() const {
-    return (num_padded() + num_columns) * model->attention_width() * model->cache->element_size;
-  }
+  size_t row_bytes() const { return model->column_bytes() / 2; }
+  size_t layer_bytes() const { return (num_padded() + num_columns) * row_bytes(); }
   uint8_t* keys(int layer) { return memory.data() + layer * layer_bytes(); }
-  uint8_t* values(int layer) {
-    return keys(layer) + num_padded() * model->attention_width() * model->cache->element_size;
-  }
+  uint8_t* values(int layer) { return keys(layer) + num_padded() * row_bytes(); }
 };
 
 inline void release(Source* source) {
