@@ -36,8 +36,12 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
         command = [*_COMMAND, str(niceness)]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
 
+    starting = asyncio.ensure_future(asyncio.to_thread(start))
     try:
-        process = await asyncio.to_thread(start)
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_end)  # it comes to be nonetheless
+        raise
     except OSError as error:  # no descriptors, processes or memory left
         raise Unavailable(f"no process could be made: {error}") from error
     try:
@@ -51,6 +55,12 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
     if raised is not None:
         raise raised
     return cast("_Result", result)
+
+
+def _end(started: "asyncio.Future[subprocess.Popen[bytes]]") -> None:
+    if not started.cancelled() and started.exception() is None:
+        with started.result() as process:
+            process.kill()
 
 
 def main() -> None:

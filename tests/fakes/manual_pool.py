@@ -65,18 +65,19 @@ class ManualPool:
             self.jobs.append(jobs[place])
             self.calls.append(call)
             self.futures.append(results[place])
-        settled: list[Settled] = []
+
+        async def settled(result: asyncio.Future[JobResult]) -> Settled:
+            try:
+                call.job_finished(await result)
+            except InternalError as error:
+                return error
+            return result.result()
+
         try:
-            for place in range(len(jobs)):
-                try:
-                    settled.append(await results[place])
-                    call.job_finished(results[place].result())
-                except InternalError as error:
-                    settled.append(error)
+            return await asyncio.gather(*(settled(results[place]) for place in range(len(jobs))))
         finally:
             for future in results.values():
                 future.cancel()
-        return settled
 
     def answer(
         self, index: int, *texts: str, queue_s: float = 0.0, encode_s: float = 0.0, decode_s: float = 0.0

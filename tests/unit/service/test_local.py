@@ -81,7 +81,7 @@ def translator(loop: BackwardsLoop | None = None, window: int = 8) -> LocalTrans
 
 @pytest.mark.parametrize("window", [1, 2, 3, 8, 1_000])
 def test_order_is_kept_whatever_is_read_ahead(window):
-    words = [f"w{number}" * (number % 2 + 1) for number in range(1, 60)]
+    words = [f"{chr(97 + number % 20)}{'xyz'[number // 20]}" * (number % 2 + 1) for number in range(1, 60)]
 
     translations = list(translator(window=window).translate_all(words))
 
@@ -182,7 +182,7 @@ def test_a_caller_that_stops_early_leaves_nothing_behind():
 @pytest.mark.timeout(20)
 def test_calls_that_take_turns_each_get_their_own_translations():
     local = translator()
-    words, others = [f"a{number}" for number in range(20)], [f"{number}b" for number in range(30)]
+    words, others = ([first + second for second in "klmnopqrstuvwxyz"] for first in "ab")
 
     pairs = zip(local.translate_all(words), local.translate_all(others), strict=False)
 

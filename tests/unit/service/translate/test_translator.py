@@ -13,7 +13,7 @@ import pytest
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
-from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable, Wait
+from service.errors import InvalidInput, Overloaded, Unavailable, Wait
 from service.models.call_scheduler import CallScheduler
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
@@ -174,16 +174,6 @@ class TestWholeCall:
             await task
         assert [future.cancelled() for future in setup.pool.futures] == [True, False, True]
         assert (setup.model.in_use.calls, setup.admission.requests) == (0, 0)
-
-    async def test_late_job_ends_the_call_and_the_others_end_as_late_not_as_cancelled(self, setup):
-        task = setup.start("a", "b", "c")
-        await setup.pool.submitted(3)
-        setup.pool.futures[1].set_exception(DeadlineExceeded("too little time was left"))
-
-        with pytest.raises(DeadlineExceeded):
-            await task
-        errors = [future.exception() for future in setup.pool.futures]
-        assert all(isinstance(error, DeadlineExceeded) for error in errors)
 
 
 class TestAdmission:
