@@ -86,7 +86,7 @@ async def test_engine_that_gets_no_memory_refuses_the_call_and_no_other(start_se
 
 @pytest.mark.promise("A15")
 async def test_real_engine_that_gets_no_memory_refuses_and_serves_again(start_server, seen: Seen):
-    """Its address space may not grow by more than 8 MiB while 64 long texts come."""
+    """Its address space may not grow by more than 2 MiB while 64 long texts come."""
     server = start_server(
         DRAGOMAN_ENGINE__BUNDLE=str(default_bundle_dir()),
         DRAGOMAN_ENGINE__RUNNER_FACTORY="service.engine.worker:create_runner",
@@ -97,7 +97,7 @@ async def test_real_engine_that_gets_no_memory_refuses_and_serves_again(start_se
     text = " ".join(own_sentences(12))
     async with calling(server.address) as calls:
         before = await calls.texts("Good morning.")
-        limit = engine.memory_info().vms + (8 << 20)
+        limit = engine.memory_info().vms + (2 << 20)
         resource.prlimit(engine.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
         error = await failure(calls.translate(*[text] * 64, timeout=600.0))
         resource.prlimit(engine.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
