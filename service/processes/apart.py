@@ -29,38 +29,35 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
         Unavailable: there can be no process, or it has ended before the function did, as where memory is short.
         Exception: whatever the function raises.
     """
+    processes, is_over = list[subprocess.Popen[bytes]](), False
 
-    def start() -> subprocess.Popen[bytes]:
+    def run() -> bytes:
         # It forks without a copy of this process's page tables, which uvloop makes while the loop stands still: one
         # short text in each reading of a document waited for that (`python bench/bench_files.py`).
         command = [*_COMMAND, str(niceness)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+        except OSError as error:  # no descriptors, processes or memory left
+            raise Unavailable(f"no process could be made: {error}") from error
+        with process:
+            processes.append(process)
+            if is_over:  # nobody waits any more
+                process.kill()
+            answer, _ = process.communicate(pickle.dumps(work, pickle.HIGHEST_PROTOCOL))
+        return answer
 
-    starting = asyncio.ensure_future(asyncio.to_thread(start))
     try:
-        process = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        starting.add_done_callback(_end)  # it comes to be nonetheless
-        raise
-    except OSError as error:  # no descriptors, processes or memory left
-        raise Unavailable(f"no process could be made: {error}") from error
-    try:
-        call = await asyncio.to_thread(pickle.dumps, work, pickle.HIGHEST_PROTOCOL)
-        answer, _ = await asyncio.to_thread(process.communicate, call)
+        answer = await asyncio.to_thread(run)
     finally:
-        process.kill()  # it has ended, mostly
+        is_over = True
+        for process in processes:
+            process.kill()  # it has ended, mostly
     if not answer:
         raise Unavailable("the process that did the work has ended before it was done: is there enough memory?")
     result, raised = await asyncio.to_thread(pickle.loads, answer)
     if raised is not None:
         raise raised
     return cast("_Result", result)
-
-
-def _end(started: "asyncio.Future[subprocess.Popen[bytes]]") -> None:
-    if not started.cancelled() and started.exception() is None:
-        with started.result() as process:
-            process.kill()
 
 
 def main() -> None:
