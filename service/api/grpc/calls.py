@@ -149,10 +149,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 _STREAMS_RETRY_AFTER_S = 10.0
-_SENDING_KEPT = 64  # tasks that have ended, until they are looked for: a callback for each would be a turn of the loop
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
-
-_NO_LIMIT = nullcontext()
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
 
@@ -224,8 +221,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         self._own_limits = own_limits or {}
         self._max_request_seconds = max_request_seconds
         self._work = work
-        self._sending: list[asyncio.Task[Any]] = []  # of calls that have ended, and of some that were answered, too
-        self._most_sending = _SENDING_KEPT
+        self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
         self._open_streams = OpenStreams(max_watches)
         self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
 
@@ -256,8 +252,7 @@ class CallHandlers(grpc.GenericRpcHandler):
             call, metadata = self._begin(method, limit_s, context)
             try:
                 self._lifecycle.admit(method, metadata, call, is_work=is_work)
-                # gRPC itself cancels a call at its caller's deadline.
-                async with _NO_LIMIT if call.limit_s is None else asyncio.timeout(call.limit_s):
+                async with asyncio.timeout(call.limit_s):  # gRPC itself cancels a call at its caller's deadline
                     response = await behaviour(await _message(context), call)
                 warnings = ((WARNINGS_KEY, call.warnings),) if call.warnings else ()
                 context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id), *warnings))
@@ -318,11 +313,9 @@ class CallHandlers(grpc.GenericRpcHandler):
 
     def _end(self, call: Call) -> None:
         self._lifecycle.end(call)
-        if len(self._sending) >= self._most_sending:
-            self._sending = [task for task in self._sending if not task.done()]
-            self._most_sending = 2 * len(self._sending) + _SENDING_KEPT
-        if task := asyncio.current_task():  # gRPC runs each call in a task, which ends when the answer is written
-            self._sending.append(task)
+        if task := asyncio.current_task():  # it ends when gRPC has written the answer
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
     async def _fail(self, error: BaseException, context: Context, call: Call) -> NoReturn:
         """End the call with the status of `error`.
