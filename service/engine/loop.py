@@ -1,9 +1,10 @@
-"""The engine: jobs in, outcomes out, one decoder step at a time.
+"""The engine: jobs in, outcomes out.
 
-Each step is schedule -> encode what starts -> decode one token -> collect what ended.  Sentences of one beam size
-decode together, and of similar source length where each run of a graph is as wide as its longest sentence: a long one
-must not slow short ones.  A translation that is only scored ends where it starts.  Single-threaded; knows neither
-processes nor texts.
+Each step is schedule -> encode what starts -> decode -> collect what ended.  To decode is to extend each hypothesis by
+one token; a runner that can (`AheadRunner`) extends those of plain sentences by several before anyone else has a turn.
+Sentences of one beam size decode together, and of similar source length where each run of a graph is as wide as its
+longest sentence: a long one must not slow short ones.  A translation that is only scored ends where it starts.
+Single-threaded; knows neither processes nor texts.
 """
 
 import math
@@ -116,16 +117,17 @@ class EngineLoop:
         self._scheduler.cancel(job_id)
 
     def step(self) -> list[Outcome]:
-        """Drop, start, extend every live hypothesis by one token; return the outcomes of the jobs that ended."""
+        """Drop, start, extend every live hypothesis; return the outcomes of the jobs that ended."""
         began = self._clock()
         plan = self._scheduler.schedule(began)
         outcomes = self._drop(plan.drops) if plan.drops else []
         if plan.starts:
             outcomes += self._start(plan.starts)
         live = [(key, group) for key, group in self._groups.items() if group.sentences]
+        num_steps = 0
         for key, group in live:
             try:
-                self._decode(group, key[-1], outcomes)
+                num_steps = max(num_steps, self._decode(group, key[-1], outcomes))
             except MemoryError:
                 outcomes += self._give_up(key)
         # Memory that only a former load needed is given back.
@@ -134,7 +136,7 @@ class EngineLoop:
         if self._was_short:  # once for a moment without memory, however many sentences it met
             self._scheduler.halve(self._clock())
             self._was_short = False
-        self._stats.loop_steps += bool(live)
+        self._stats.loop_steps += num_steps
         self._stats.busy_s += self._clock() - began
         return outcomes
 
@@ -281,8 +283,11 @@ class EngineLoop:
             del self._groups[other]
         return group
 
-    def _decode(self, group: _Group, num_candidates: int, outcomes: list[Outcome]) -> None:
-        """Extend every hypothesis of a group by one token; what ends goes to `outcomes` even if an error follows."""
+    def _decode(self, group: _Group, num_candidates: int, outcomes: list[Outcome]) -> int:
+        """Extend every hypothesis of a group; what ends goes to `outcomes` even if an error follows.
+
+        Returns: by how many tokens.
+        """
         began = self._clock()
         search, state = group.search, group.state
         most = min(search.num_plain_steps, 1 + int(_AHEAD_S / max(self._step_s, 1e-6)))
@@ -321,6 +326,7 @@ class EngineLoop:
                 outcomes.append(_outcome(sentence, now - sentence.decode_started_at))
         group.remove(ended, step.non_finite)
         self._stats.step_beam_s.append(self._clock() - began - decode_s)
+        return num_steps
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job] = ()) -> list[Outcome]:
         """Fail a group's sentences for want of memory, and run less at once for a while."""

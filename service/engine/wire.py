@@ -218,7 +218,7 @@ class StepStats:
     """What the engine did since its last report; sums and lists, so that reports can be added up."""
 
     steps: int = 0  # decoder graph runs; one step of the loop runs one per group of sentences
-    loop_steps: int = 0  # steps of the loop in which anything was decoded
+    loop_steps: int = 0  # decoder steps, where those of sentences that take turns count once
     rows: int = 0  # live hypotheses, summed over those runs: the mean batch is rows / steps
     step_rows: list[int] = field(default_factory=list)  # live hypotheses of each run, for a histogram
     step_decode_s: list[float] = field(default_factory=list)  # each run of the decoder graph
@@ -249,7 +249,7 @@ Command = Job | CancelJob  # a job is queued
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The model is loaded and warm."""
+    """The process does its work now: an engine has loaded and warmed its model, a frontend takes calls."""
 
     warnings: tuple[str, ...] = ()  # what is not as it should be, but good enough to serve
 

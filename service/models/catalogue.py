@@ -62,7 +62,7 @@ class UseCount:
 
 
 class ServedModel(Protocol):
-    """A model as calls use it; from here on there are no texts, only token ids."""
+    """A model as calls use it: its codec turns texts into token ids and back, everything else has only ids."""
 
     info: ModelInfo
     default_params: SearchParams

@@ -5,7 +5,7 @@
 Where memory is limited, a model goes back to UNLOADED, without tokenizer and engines, and may be loaded again.  A model
 knows its own bundle; it knows no other model, nor why it is started or stopped.  For a call it does this:
 
-    answered before? -> room for the tokens -> in time? -> a job for each text -> results
+    answered before? -> room for the tokens -> in time? -> a job for each segment -> results
 """
 
 import asyncio

@@ -78,7 +78,7 @@ class StepTime:
         """Learn from an engine's report.
 
         Args:
-            num_steps: steps of the engine's loop.
+            num_steps: decoder steps; of groups that take turns, only those of the one with the most.
             rows: live rows, summed over the steps.
             busy_s: seconds of the steps, with the encoding of what started in them.
         """

@@ -229,6 +229,21 @@ def test_steps_ahead_give_what_single_steps_give(bundle, model, beam_size, monke
     assert num_calls[1] < num_calls[0]
 
 
+def test_steps_ahead_count_as_the_steps_that_they_are(bundle, model, monkeypatch):
+    monkeypatch.setattr(loop, "_AHEAD_S", 1.0)
+    engine = EngineLoop(NativeRunner(bundle))
+    for number, source in enumerate(random_sentences(model.config, [3, 9, 17])):
+        engine.submit(Job(id=number, source_ids=source, params=SearchParams(beam_size=4, max_target_tokens=20)))
+    passes = 0
+    while not engine.is_idle:
+        engine.step()
+        passes += 1
+
+    stats = engine.take_stats()
+
+    assert stats.loop_steps == stats.steps > passes  # they are one group
+
+
 def test_sentences_of_all_lengths_decode_together():
     engine = EngineLoop(NativeRunner(Bundle.load(default_bundle_dir(), verify=False)))
     for number, length in enumerate((5, 60, 130)):

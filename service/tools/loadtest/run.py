@@ -48,7 +48,7 @@ class LoadConfig:
     requests: Sequence[bytes]  # serialised TranslateRequest messages, taken in turn
     # Without retries, or refusals would not be seen.
     client: ClientConfig = field(default_factory=lambda: ClientConfig(retry=RetryPolicy(max_attempts=1)))
-    arrivals: str = "poisson"  # one of `schedule.ARRIVALS`
+    arrivals: str = "poisson"  # one of `ARRIVALS`
     timeout_s: float = 60.0
     num_workers: int = 1
     seed: int = 1
