@@ -1,9 +1,7 @@
 """What every call and stream goes through on its way to its handler and back, on a gRPC server in this process."""
 
 import asyncio
-import gc
 import random
-import weakref
 from collections.abc import AsyncIterator
 
 import grpc
@@ -13,14 +11,12 @@ import pytest
 from service.call import Call
 from service.errors import (
     InvalidInput,
-    NotFound,
     Overloaded,
     Unavailable,
 )
 from tests.fakes.books import imbalance, sample_of
 from tests.fakes.calls import eventually, failure
 from tests.fakes.handled_calls import (
-    MANY,
     MAX_WATCHES,
     ONE,
     SECRET,
@@ -38,19 +34,6 @@ from tests.fakes.http2_peer import Peer, call_headers, data_frame, grpc_message,
 from tests.fakes.logs import log
 
 __all__ = ["harness", "impatient", "log"]
-
-
-def broken_observer(_: Call) -> None:
-    raise RuntimeError(SECRET)
-
-
-class TestAnswers:
-    async def test_unknown_method_is_unimplemented_and_counted_as_other(self, harness):
-        error = await failure(harness.channel.unary_unary("/test.Service/Nothing")(b""))
-
-        assert (error.code(), error.details()) == (grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-        assert len(dict(error.trailing_metadata())["x-request-id"]) == 32
-        assert await harness.books("_other") == {"UNIMPLEMENTED": 1.0}
 
 
 class TestEnd:
@@ -73,24 +56,8 @@ class TestEnd:
         await asyncio.wait_for(waiting, 60)
         assert has_waited
 
-    async def test_nothing_is_waited_for_when_every_answer_was_taken(self, harness):
-        harness.behaviour = answering(b"done")
-        await harness.one()
-        harness.behaviour = raising(NotFound("no such model"))
-        await failure(harness.one())
-
-        await asyncio.wait_for(harness.handlers.answers_sent(60.0), 60)
-
 
 class TestMessage:
-    async def test_call_without_a_message_is_refused(self, harness):
-        harness.behaviour = raising(AssertionError("the handler ran"))
-        with Peer(harness.port) as peer:
-            await asyncio.to_thread(peer.send, headers_frame(1, call_headers(f"/{ONE}"), is_end=True))
-
-            await eventually(lambda: bool(harness.ended))
-            assert await harness.books() == {"INVALID_ARGUMENT": 1.0}
-
     @pytest.mark.parametrize("leave", [reset_frame(1), b""])
     async def test_caller_that_leaves_before_its_message_is_there_has_cancelled(self, harness, leave):
         with Peer(harness.port) as peer:
@@ -128,30 +95,6 @@ class TestRequestId:
 
 
 class TestStreams:
-    async def test_error_in_a_stream_becomes_its_status(self, harness):
-        async def stream(request: bytes, call: Call) -> AsyncIterator[bytes]:
-            yield b"a"
-            raise NotFound("no more")
-
-        harness.stream = stream
-        call = harness.many()
-
-        assert await call.read() == b"a"
-        assert (await failure(call.read())).details() == "no more"
-        assert await harness.books(MANY) == {"NOT_FOUND": 1.0}
-
-    async def test_caller_that_leaves_a_stream_frees_it(self, harness):
-        async def stream(request: bytes, call: Call) -> AsyncIterator[bytes]:
-            yield b"a"
-            await asyncio.Event().wait()
-
-        harness.stream = stream
-        call = harness.many()
-        await call.read()
-        call.cancel()
-
-        assert await harness.books(MANY) == {"CANCELLED": 1.0}
-
     async def test_streams_over_their_limit_are_refused_and_a_closed_one_makes_room(self, harness):
         async def stream(request: bytes, call: Call) -> AsyncIterator[bytes]:
             yield b"a"
@@ -174,20 +117,6 @@ class TestStreams:
                 pass
         for call in (*open_streams, late):
             call.cancel()
-
-
-async def test_observers_hear_of_a_call_when_it_ended_and_a_broken_one_disturbs_nothing(harness, log):
-    harness.behaviour = raising(NotFound("no such model"))
-    harness.observers.insert(0, broken_observer)
-    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    await failure(harness.one(metadata=(("x-request-id", "mine"), ("traceparent", trace), ("cookie", SECRET))))
-
-    await eventually(lambda: bool(harness.ended))  # the caller may have the status before
-    (ended,) = harness.ended
-    assert (ended.method, ended.request_id, ended.code) == (ONE, "mine", "NOT_FOUND")
-    assert ended.trace_headers == {"traceparent": trace}
-    assert '"observer_failed"' in log.getvalue()
-    assert SECRET not in log.getvalue()
 
 
 OUTCOMES: tuple[Behaviour, ...] = (
@@ -246,28 +175,3 @@ async def test_received_is_always_answered_plus_in_flight(patient, log):
     assert len(differences) > 400
     assert set(differences) == {0.0}
     assert {"OK", "INVALID_ARGUMENT", "UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "CANCELLED"} <= answered.keys()
-
-
-class Refused(Overloaded):
-    """One that can be watched."""
-
-
-async def test_refused_call_leaves_nothing_for_the_garbage_collector(harness):
-    refused: list[weakref.ref[Refused]] = []
-
-    async def refuse(request: bytes, call: Call) -> bytes:
-        error = Refused("full", reason="queue_full", retry_after_s=1.0)  # its frames lead back to it
-        refused.append(weakref.ref(error))
-        raise error
-
-    harness.behaviour = refuse
-    gc.disable()
-    try:
-        assert await harness.one().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        await harness.books()
-        for _ in range(3):  # turns of the event loop, in which the server lets go of it
-            await asyncio.sleep(0)
-
-        assert refused[0]() is None
-    finally:
-        gc.enable()

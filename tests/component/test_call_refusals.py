@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -18,9 +17,8 @@ from service.errors import (
     Overloaded,
 )
 from tests.fakes.books import sample_of
-from tests.fakes.calls import eventually, failure
+from tests.fakes.calls import failure
 from tests.fakes.handled_calls import (
-    ONE,
     Harness,
     answering,
     harness,
@@ -61,41 +59,6 @@ class TestRefusalsBeforeTheMessage:
             assert await server.books() == {"RESOURCE_EXHAUSTED": 2.0}
             assert sample_of(server.metrics, "dragoman_rejected_total", {"reason": "queue_full"}) == 2.0
 
-    async def test_only_calls_of_refusable_methods_are_asked_about_with_their_caller_and_deadline(self):
-        full = Full(0)
-
-        async def stream(request: bytes, call: Call) -> AsyncIterator[bytes]:
-            yield request
-
-        async with Harness(60.0, refuse=full.refuse).running() as server:
-            server.behaviour, server.stream = answering(b"done"), stream
-            assert await server.one() == b"done"
-            assert await server.many().read() == b"hi"
-            await eventually(lambda: len(server.ended) == 2)
-
-            assert full.told == [("127.0.0.1", server.ended[0].deadline)]
-
-    async def test_client_with_a_retry_policy_comes_again_when_it_is_told_to(self):
-        """Its own backoff is longer than the call may take."""
-        policy = {
-            "maxAttempts": 3,
-            "initialBackoff": "300s",
-            "maxBackoff": "300s",
-            "backoffMultiplier": 1,
-            "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
-        }
-        config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
-        full = Full(2)
-        async with Harness(60.0, refuse=full.refuse).running() as server:
-            server.behaviour = answering(b"done")
-            options = [("grpc.service_config", config)]
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options) as channel:
-                method: Any = channel.unary_unary(f"/{ONE}")
-                assert await method(b"hi", timeout=120.0) == b"done"
-
-            assert len(full.told) == 3
-            assert await server.books() == {"OK": 1.0, "RESOURCE_EXHAUSTED": 2.0}
-
 
 KEY, LIMITED = generate_key(), generate_key()
 
@@ -120,24 +83,6 @@ def bearing(key: str) -> tuple[tuple[str, str], ...]:
 
 
 class TestKeys:
-    async def test_call_without_a_key_is_refused_before_its_request_is_parsed(self, guarded):
-        guarded.behaviour = raising(AssertionError("the handler ran"))
-
-        error = await failure(guarded.one(b"x" * 3_000_000))
-
-        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert guarded.parsed == []
-        assert await guarded.books() == {"UNAUTHENTICATED": 1.0}
-
-    async def test_call_knows_whose_key_it_came_with_else_where_it_came_from(self, guarded, harness):
-        for server, metadata in ((guarded, bearing(KEY)), (harness, ())):
-            server.behaviour = answering(b"")
-            await server.one(metadata=metadata)
-            await server.books()
-
-        callers = [server.ended[0].caller for server in (guarded, harness)]
-        assert [(caller.source, caller.name) for caller in callers] == [("key", "shop"), ("peer", "127.0.0.1")]
-
     async def test_key_counts_more_than_the_proxy_s_word(self, keys_file):
         settings = SecurityConfig(api_keys=keys_file, identity_header="x-client", trusted_proxies="127.0.0.1")
         async with Harness(60.0, authenticator(settings)).running() as server:

@@ -1,26 +1,21 @@
 """TranslateStream's service: which model a text gets, how a stream ends, and that its place comes back."""
 
 import asyncio
-import gc
-import weakref
 from dataclasses import replace
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
-from service.errors import DragomanError, Unavailable
-from service.translate.stream import StreamBuffer
+from service.errors import Unavailable
 from tests.fakes.calls import eventually, failure
 from tests.fakes.stream_service import INFO, SHORT_LIMITS, calls, harness, limits, send
 from tests.fakes.streams import answers_of
 
 __all__ = ["calls", "harness", "limits"]
-
-AS_IT_IS = pb.TranslateOptions(segmentation=pb.SEGMENTATION_NONE)  # a long text then takes the server milliseconds
 
 
 async def test_each_text_goes_to_the_version_that_serves_when_it_starts(harness, calls):
@@ -68,16 +63,6 @@ async def test_message_with_more_texts_than_a_request_may_have_is_refused(harnes
     fits.cancel()
 
 
-async def test_error_of_the_server_itself_ends_the_stream_without_its_words(harness, calls):
-    harness.model.errors = {"odd": [cast("DragomanError", RuntimeError("geheim"))]}
-    call = calls.translate_stream()
-    await send(call, "odd")
-
-    error = await failure(anext(answers_of(call)))
-    assert error.code() is grpc.StatusCode.INTERNAL
-    assert "geheim" not in str(error)
-
-
 @pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
 async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how):
     harness.model.gates["never"] = asyncio.Event()
@@ -101,53 +86,6 @@ async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how)
     assert (harness.admission.streams, harness.admission.tokens, harness.admission.characters) == (0, 0, 0)
 
 
-def streams_alive() -> list[StreamBuffer]:
-    return [each for each in gc.get_objects() if type(each) is StreamBuffer]
-
-
-async def test_stream_that_has_ended_leaves_nothing_for_the_garbage_collector(harness, calls):
-    gate = harness.model.gates["slow"] = asyncio.Event()
-    earlier = streams_alive()
-    gc.disable()
-    try:
-        call = calls.translate_stream()
-        await send(call, "slow")
-        await call.done_writing()
-        await harness.model.begun.get()
-        (stream,) = (weakref.ref(each) for each in streams_alive() if each not in earlier)
-        gate.set()
-        assert [answer.id async for answer in answers_of(call)] == [0]
-        await eventually(lambda: bool(harness.ended))
-
-        await eventually(lambda: stream() is None)
-    finally:
-        gc.enable()
-
-
-async def test_stream_that_comes_while_the_server_drains_is_refused(harness, calls):
-    harness.admission.close("the server is draining")
-
-    error = await failure(anext(answers_of(calls.translate_stream())))
-    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is draining")
-
-
-async def test_drained_stream_reads_no_more(harness, calls):
-    harness.model.gates["slow"] = asyncio.Event()
-    call = calls.translate_stream()
-    answers = answers_of(call)
-    await send(call, "slow")
-    await harness.model.begun.get()
-
-    harness.servicer.drain()
-    await call.write(pb.TranslateStreamRequest(texts=[pb.StreamText(id=7, text="too late")]))
-    harness.model.gates["slow"].set()
-
-    assert (await anext(answers)).id == 0
-    error = await failure(anext(answers))
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
-    assert harness.model.begun.empty()
-
-
 @pytest.mark.parametrize("limits", [SHORT_LIMITS])
 async def test_stream_that_lasts_too_long_ends(harness, calls):
     error = await failure(anext(answers_of(calls.translate_stream())))
@@ -155,21 +93,6 @@ async def test_stream_that_lasts_too_long_ends(harness, calls):
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert error.details() == "the call took longer than 0.5 s, the most this server allows"
     await eventually(lambda: harness.admission.streams == 0)
-
-
-@pytest.mark.parametrize("limits", [replace(SHORT_LIMITS, max_stream_seconds=2.0)])
-async def test_place_of_a_stream_whose_client_does_not_read_comes_back_at_the_limit(harness, calls):
-    """Its answers are far more than gRPC takes from the server's hands unread."""
-    call = calls.translate_stream()
-    await call.write(pb.TranslateStreamRequest(settings=pb.StreamSettings(options=AS_IT_IS)))
-    sending = asyncio.create_task(send_for_ever(call, "x" * 100_000))
-    await eventually(lambda: harness.admission.streams == 1)
-    await eventually(lambda: harness.admission.streams == 0)
-
-    assert not harness.ended
-    assert harness.model.begun.qsize() > 2
-    sending.cancel()
-    call.cancel()
 
 
 async def test_stream_that_is_cancelled_while_an_answer_is_on_its_way_gives_its_place_back(harness, calls):

@@ -1,7 +1,6 @@
 """The Helm chart: its resources keep Kubernetes' schema and fit together, and it refuses values it does not know."""
 
 import re
-import tomllib
 from typing import Any
 
 import pytest
@@ -32,8 +31,6 @@ VALUES = {
     "gpu": ("gpu.enabled=true",),
     "canary": (*CANARY, "autoscaling.by=hpa", "monitoring.enabled=true"),
 }
-# The minor version of Kubernetes 1 that brought each: kubernetes.io/docs/reference/using-api/deprecation-guide.
-SINCE = {"v1": 0, "apps/v1": 9, "networking.k8s.io/v1": 8, "policy/v1": 21, "autoscaling/v2": 23}
 BUCKETS = "dragoman_queue_duration_seconds_bucket"
 CALLS = 'namespace="dragoman", method="dragoman.v1.TranslationService/Translate"'
 
@@ -81,17 +78,6 @@ def test_resources_keep_the_schema_and_fit_together(values, release):
     for service in of_kind(resources, "Service").values():
         assert behind(resources, service["spec"]["selector"])
     assert (of_kind(resources, "ServiceMonitor").keys() == {release}) == ("monitoring.enabled=true" in values)
-
-
-def test_no_probe_asks_the_port_that_may_have_tls():
-    """Kubernetes' own gRPC probes speak none."""
-    server = server_of(helm_template())
-
-    assert {name: probe.get("httpGet") for name, probe in server.items() if name.endswith("Probe")} == {
-        "startupProbe": {"path": "/readyz", "port": "http"},
-        "readinessProbe": {"path": "/readyz", "port": "http"},
-        "livenessProbe": {"path": "/healthz", "port": "http"},
-    }
 
 
 def test_gpu_has_a_device_and_the_label_that_the_alert_asks_for():
@@ -181,16 +167,6 @@ def test_chart_refuses_values_that_it_does_not_know(values, tmp_path):
         helm_template(files=[file])
 
 
-def test_chart_has_the_version_of_the_project_and_the_first_kubernetes_that_has_every_kind():
-    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    templates = "\n".join(file.read_text() for file in (CHART / "templates").glob("*.yaml"))
-    versions = {*re.findall(r"^apiVersion: (.*)$", templates, re.MULTILINE)} & SINCE.keys()
-
-    assert chart["version"] == chart["appVersion"] == project["version"]
-    assert chart["kubeVersion"] == f">=1.{max(SINCE[version] for version in versions)}.0-0"
-
-
 @pytest.mark.parametrize("release", ["dragoman", "translate"])
 def test_alerts_are_those_that_are_tested_and_find_the_replicas_of_a_release_of_any_name(release):
     """The operator gives targets the value of the Service's label `jobLabel` as `job`."""
@@ -236,13 +212,6 @@ class TestAutoscaling:
         assert (wait_trigger["metricType"], wait_trigger["metadata"]["threshold"]) == ("Value", "1")
         assert keda["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] == bounded
         assert bounded["scaleUp"]["policies"] == [{"type": "Pods", "value": 2, "periodSeconds": 30}]
-
-    @pytest.mark.parametrize("growth", [None, 0], ids=["before the first call", "without a call"])
-    def test_service_at_rest_wants_no_replicas_more(self, wait_trigger, tmp_path, growth):
-        name = f'{BUCKETS}{{{CALLS}, model="m", priority="interactive", le="+Inf"}}'
-        series = {} if growth is None else {name: f"5+{growth}x20"}
-
-        check_query(wait_trigger["metadata"]["query"], series, {"{}": 0.0}, tmp_path)
 
     def test_time_that_batch_work_and_streams_wait_does_not_count(self, wait_trigger, tmp_path):
         waits = {

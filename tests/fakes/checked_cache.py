@@ -107,11 +107,6 @@ class CheckedCache:
             assert np.array_equal(array[index][:, is_seen], contents(number, numbers))
 
 
-def numbers_of(cache: CpuCache) -> list[npt.NDArray[np.int64] | npt.NDArray[np.int32]]:
-    """The arrays with a number or two for each sentence."""
-    return [cache.past_lengths, cache.source_lengths, cache.columns]
-
-
 def random_parents(rng: np.random.Generator, num_sentences: int, beam_size: int) -> Ints:
     return rng.integers(0, beam_size, (num_sentences, beam_size))
 

@@ -87,10 +87,6 @@ class StepDriver:
         self.columns = self.columns + beam
         return dict(zip(OUTPUTS, binding.copy_outputs_to_cpu()[-len(OUTPUTS) :], strict=True))
 
-    def reorder(self, parents: Array) -> None:
-        """Give every hypothesis the past of its parent, [B, K]."""
-        self.mask = np.take_along_axis(self.mask, parents[:, None, :, None], axis=2)
-
     def restart(self, sentence: int) -> None:
         """Another sentence takes this one's place."""
         self.past_lengths[sentence] = self.columns[sentence] = 0

@@ -13,7 +13,6 @@ import pytest
 
 from model.bundle import Bundle
 from service.engine.cuda import cudart
-from service.engine.cuda.kv_cache import _KEPT_BYTES
 from service.engine.cuda.memory import Bytes, CudaDevice, Device, HostDevice, Piece, Rows
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
@@ -99,18 +98,6 @@ def test_larger_models_launch_once_a_step_too(shape):
         assert cost.number("plan") == 0
         assert_one_launch_a_step(cost)
     assert total(calm.counts, "graph launch").amount == KERNELS[shape] * calm.steps
-
-
-def test_a_step_that_was_not_recorded_is_counted(bundle):
-    runner = opened(CudaRunner, bundle, max_rows=64)
-    assert runner.take_unrecorded() == 0
-
-    settled(runner, 4, 3, steps=5)  # a beam that is not the model's own
-
-    assert runner.take_unrecorded() == 1
-    launched = opened(CudaRunner, bundle, cuda_graphs=False)
-    settled(launched, 4, 4, steps=5)
-    assert launched.take_unrecorded() == 3 * 7
 
 
 def test_edited_logits_are_part_of_the_recording(bundle):
@@ -214,13 +201,6 @@ def test_a_kernel_that_the_driver_does_not_take_is_named(tmp_path):
         cudart.kernel(kernel, "copy_rows")
 
 
-def test_an_error_that_was_reported_is_none_of_the_next_kernels():
-    with pytest.raises(cudart.CudaError, match="out of memory"):
-        CudaDevice().allocate(1 << 50)
-
-    cudart.call("cudaGetLastError")
-
-
 def test_every_node_runs_on_the_gpu(bundle, tmp_path):
     device = CudaDevice()
     sessions = {
@@ -281,21 +261,6 @@ def test_a_batch_that_finds_too_little_memory_fails_alone(bundle, card_of):
     assert len(outcomes) == 1_500
     assert len(failures) < 1_500
     assert isinstance(outcomes[-1], JobResult)
-
-
-def test_memory_that_only_a_large_load_needed_is_given_back():
-    """Of keys and values; what ONNX Runtime takes for activations it keeps."""
-    runner = opened(ScriptedRunner, Bundle.load(Path(os.environ["COUNTED_SHAPES"], "base")))
-    loop, params = loop_of(runner), SearchParams(beam_size=4, max_target_tokens=256)
-    for number, source in enumerate(made_up_sources(600)):
-        loop.submit(Job(id=number, source_ids=source, params=params))
-
-    least = free_memory()
-    while not loop.is_idle:
-        loop.step()
-        least = min(least, free_memory())
-
-    assert free_memory() - least > 2 * _KEPT_BYTES
 
 
 def test_twenty_loads_of_a_model_leave_nothing_behind(bundle):

@@ -90,22 +90,6 @@ async def test_status_and_log_level_are_of_all_edges_and_of_those_that_take_thei
     assert has_logged(2)
 
 
-async def test_status_answers_while_the_server_drains(start_server):
-    server = start_server(**ADMIN)
-    async with calling(server.address) as calls:
-        with server.held():
-            pending = calls.translate(words(200))
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            server.terminate()
-            await eventually(lambda: '"draining"' in server.log_text())
-            status = await status_of(server)
-
-        assert status.state == "draining"
-        assert [request.phase for request in status.requests] == ["decode"]
-        assert await code_of(pending) is grpc.StatusCode.OK
-    assert await asyncio.to_thread(server.wait) == 0
-
-
 async def test_engine_lost_in_the_drain_lets_no_call_in_again(start_server, tmp_path):
     """The server sees that a model has no engine any more while it finishes a call of the other one."""
     repository, gate = ModelRepository(tmp_path / "models"), tmp_path / "gate"

@@ -38,12 +38,6 @@ def test_page_and_all_that_belongs_to_it_come_from_here_and_run_nothing_else(ser
         assert answer.headers["referrer-policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize("path", ["/", "/console/main.js"])
-@pytest.mark.parametrize("verb", ["POST", "DELETE", "FOO"])
-def test_files_of_the_page_are_only_read(server, path, verb):
-    assert ask(server.http_port, verb, path).status == 405
-
-
 def test_scripts_write_text_and_never_markup(server):
     page = ask(server.http_port, "GET", "/console/main.js").body.decode()
     for name in ["main.js", *re.findall(r'from "\./([a-z]+\.js)"', page)]:
@@ -93,28 +87,6 @@ def test_sentences_come_one_by_one_and_what_the_page_has_is_left_out(server):
     assert end["timings"]["total"] >= end["timings"]["decode"] > 0
     assert [one.get("sentence") for one in again] == [None, "Long long one here.", None]
     assert len(other) == 5
-
-
-def test_language_is_detected_and_html_stays_whole(server):
-    first, translated, _ = lines_of(
-        post(server.http_port, "/console/translate", text="<p>Hi <b>you</b>.</p><p>Ok.</p>", target="de", format="html")
-    )
-
-    assert (first["language"], first["detected"]["language"]) == ("en", "en")
-    assert translated["text"] == "<p>Hi <b>you</b>.</p><p>Ok.</p>"
-
-
-def test_text_that_needs_or_gets_no_translation_is_shown_as_it_is(server):
-    for text, language, num_warnings in (
-        ("Die Katze schläft. Der Hund bellt laut.", "de", 0),
-        ("El perro ladra en la calle. Hace mucho calor hoy.", "es", 1),
-    ):
-        first, one, other, end = lines_of(post(server.http_port, "/console/translate", text=text, target="de"))
-
-        assert (first["language"], first["detected"]["language"], len(first["sentences"])) == (language, language, 2)
-        assert [one["text"], other["text"]] == [text[begin:end] for begin, end in first["sentences"]]
-        assert sum(len(segment["warnings"]) for segment in one["segments"]) == num_warnings
-        assert end["model"] == ""
 
 
 async def test_page_that_asks_for_something_else_frees_the_rows(server):

@@ -26,20 +26,6 @@ class TestDeepL:
             {"detected_source_language": "EN", "text": ENGLISH, "billed_characters": len(ENGLISH)}
         ]
 
-    def test_texts_come_back_in_order_with_language_and_characters(self, server):
-        answer = post(server.http_port, "/v2/translate", text=[ENGLISH, GERMAN, ""], target_lang="HE").json()
-
-        assert [one["text"] for one in answer["translations"]] == [ENGLISH, GERMAN, ""]
-        assert [one["detected_source_language"] for one in answer["translations"]][:2] == ["EN", "DE"]
-        assert [one["billed_characters"] for one in answer["translations"]] == [len(ENGLISH), len(GERMAN), 0]
-
-    def test_form_has_a_field_for_each_text(self, server):
-        fields = [("text", "one"), ("text", "two"), ("target_lang", "EN-US"), ("source_lang", "DE")]
-        answer = post_form(server.http_port, "/v2/translate", *fields).json()
-
-        assert [one["text"] for one in answer["translations"]] == ["one", "two"]
-        assert answer["translations"][0]["detected_source_language"] == "DE"
-
     def test_what_is_not_supported_is_named_and_does_no_harm(self, server):
         wish = {"text": "ok", "target_lang": "DE", "preserve_formatting": True, "split_sentences": "1"}
         plain = post(server.http_port, "/v2/translate", **wish)
@@ -131,17 +117,6 @@ class TestDeepLDocuments:
         for wrong in (f"{path}0", path):
             assert post(server.http_port, wrong, document_key=f"{key}0").status == 404
 
-    async def test_error_of_a_document_is_in_its_status(self, server):
-        handle = self.handle(server, filename="a.odt")
-        status = await self.over(server, handle)
-        result = post(
-            server.http_port, f"/v2/document/{handle['document_id']}/result", document_key=handle["document_key"]
-        )
-
-        assert status["status"] == "error"
-        assert "no OpenDocument file" in str(status["error_message"])
-        assert (result.status, result.json()["message"]) == (400, status["error_message"])
-
     @pytest.mark.parametrize(
         ("fields", "words"),
         [
@@ -201,11 +176,3 @@ class TestDeepLGlossaries:
 
         assert answer.status == 400
         assert words in answer.json()["message"]
-
-    def test_server_without_a_directory_keeps_none(self, guarded, keys):
-        key = {"Authorization": f"DeepL-Auth-Key {keys.shop}"}
-        answer = post(guarded.http_port, "/v2/glossaries", key, **self.WISH, entries="a\tb")
-
-        assert (answer.status, "keeps no glossaries" in answer.json()["message"]) == (400, True)
-        assert ask(guarded.http_port, "GET", "/v2/glossaries", headers=key).json() == {"glossaries": []}
-        assert ask(guarded.http_port, "GET", "/v2/glossary-language-pairs", headers=key).status == 200

@@ -1,26 +1,20 @@
 """`python -m export`: from a checkpoint to a bundle, and what it refuses."""
 
-import gzip
-import itertools
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from export.__main__ import app
 from export.heads import usual_heads
-from export.samples import NUM_SENTENCES, read_samples
-from export.source import FIRST_VERSION, ExportSource
 from export.verify import TOLERANCES
 from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
 from model.manifest import BUNDLE_FORMAT_VERSION
 from model.tokenizer import Tokenizer
-from tests.fakes.tiny_model import SENTENCES, tiny_config, write_tiny_checkpoint
+from tests.fakes.tiny_model import SENTENCES, write_tiny_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -89,41 +83,6 @@ def test_a_bundle_that_kept_its_weights_gives_the_same_graphs_again(bundle: Bund
         assert again.manifest.files[name] == bundle.manifest.files[name]
 
 
-def test_the_version_is_the_bundle_s_and_of_a_checkpoint_the_first(bundle: Bundle, tmp_path: Path) -> None:
-    (option,) = (option for option in get_command(app).params if option.name == "version")
-    for destination, arguments in (("second", ["--version", "2"]), ("again", [])):
-        source = bundle.directory if arguments else tmp_path / "second"
-        assert run(source, tmp_path / destination, "--precision", "fp32", *arguments).exit_code == 0
-
-    assert bundle.manifest.version == FIRST_VERSION
-    assert Bundle.load(tmp_path / "again").manifest.version == "2"
-    assert f"default: the bundle's, else {FIRST_VERSION}." in getattr(option, "help", "")
-
-
-def test_the_reliable_length_is_the_given_one_or_the_bundle_s(bundle: Bundle, tmp_path: Path) -> None:
-    for destination, source, arguments in (
-        ("given", bundle.directory, ["--reliable-source-tokens", "40"]),
-        ("again", tmp_path / "given", []),
-    ):
-        assert run(source, tmp_path / destination, "--precision", "fp32", *arguments).exit_code == 0
-
-    assert bundle.manifest.decoding.reliable_source_tokens is None
-    assert Bundle.load(tmp_path / "again").manifest.decoding.reliable_source_tokens == 40
-
-
-def test_int8_graphs_that_are_exported_again_without_calibration_are_those_of_the_bundle(
-    bundle: Bundle, checkpoint: Path, tmp_path: Path
-) -> None:
-    again = run(bundle.directory, tmp_path / "again", "--precision", "int8")
-    refused = run(checkpoint, tmp_path / "refused", "--precision", "int8")
-
-    assert (again.exit_code, refused.exit_code) == (0, 1), again.output
-    new = Bundle.load(tmp_path / "again").manifest
-    assert {new.files[name] == bundle.manifest.files[name] for name in new.files if name.startswith("int8/")} == {True}
-    assert new.exported_with == bundle.manifest.exported_with
-    assert "int8 needs calibration sentences" in refused.output
-
-
 def test_alignment_heads_are_chosen_with_parallel_text_and_kept(bundle: Bundle, tmp_path: Path) -> None:
     for name in ("text.en", "text.de"):
         (tmp_path / name).write_text("\n".join(SENTENCES), encoding="utf-8")
@@ -140,17 +99,6 @@ def test_alignment_heads_are_chosen_with_parallel_text_and_kept(bundle: Bundle, 
     assert 0 < found.agreement <= 1
     assert bundle.manifest.alignment == usual_heads(bundle.manifest.config)
     assert "they must be parallel" in " ".join(refused.output.split())
-
-
-def test_graphs_have_a_scorer_whatever_their_device(bundle: Bundle, tmp_path: Path) -> None:
-    assert run(bundle.directory, tmp_path / "gpu", "--precision", "fp16").exit_code == 0
-
-    assert Bundle.load(tmp_path / "gpu").manifest.variants["fp16"].scorer == "fp16/scorer.onnx"
-    assert {precision: variant.scorer for precision, variant in bundle.manifest.variants.items()} == {
-        "int8": "int8/scorer.onnx",
-        "fp32": "fp32/scorer.onnx",
-    }
-    assert bundle.manifest.variants["fp32"].parity["attention_largest_difference"] < 1e-4
 
 
 def test_a_bundle_of_an_older_format_gets_new_graphs_from_its_kept_weights(bundle: Bundle, tmp_path: Path) -> None:
@@ -170,20 +118,6 @@ def test_a_bundle_of_an_older_format_gets_new_graphs_from_its_kept_weights(bundl
         assert new.variant().encoder == "fp32/encoder.onnx"
 
 
-def test_a_bundle_without_golden_sentences_is_said_to_have_none(
-    bundle: Bundle, checkpoint: Path, calibration: Path, tmp_path: Path
-) -> None:
-    without = run(checkpoint, tmp_path / "without", "--precision", "fp32")
-    given = run(checkpoint, tmp_path / "given", "--precision", "fp32", "--calibration", calibration)
-    kept = run(bundle.directory, tmp_path / "kept", "--precision", "fp32")  # those that it had
-    for_a_gpu = run(checkpoint, tmp_path / "gpu", "--precision", "fp16")  # nothing here can translate them
-
-    assert without.exit_code == given.exit_code == kept.exit_code == for_a_gpu.exit_code == 0
-    assert "has no golden sentences" in " ".join(without.stderr.split())
-    assert "`python -m export.golden BUNDLE SENTENCES` adds" in " ".join(without.stderr.split())
-    assert "golden" not in given.stderr + kept.stderr + for_a_gpu.stderr
-
-
 def test_graphs_over_the_tolerance_leave_the_old_bundle_as_it_was(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,25 +131,3 @@ def test_graphs_over_the_tolerance_leave_the_old_bundle_as_it_was(
     assert "largest_difference is" in " ".join(result.output.split())
     assert Bundle.load(destination).manifest.version == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-
-
-def test_a_parameter_too_large_for_half_precision_is_refused(checkpoint: Path) -> None:
-    source = ExportSource.load(checkpoint)
-    huge = replace(source, state={**source.state, "encoder.norm.bias": np.array([7e4], np.float32)})
-
-    with pytest.raises(ValueError, match=r"encoder\.norm\.bias has values beyond float16's largest"):
-        huge.in_half_precision()
-
-
-def test_a_long_file_is_sampled_from_end_to_end(tiny_tokenizer_path: Path, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.load(tiny_tokenizer_path)
-    words = ("red", "old", "small", "long", "fresh")
-    lines = [" ".join(words) for words in itertools.islice(itertools.product(words, repeat=5), NUM_SENTENCES * 3)]
-    path = tmp_path / "long.en.gz"
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    samples = read_samples(path, tokenizer, tiny_config(vocab_size=120))
-
-    assert (len(samples.calibration), len(samples.verification)) == (NUM_SENTENCES * 4 // 5, NUM_SENTENCES // 5)
-    assert samples.calibration[0] == tokenizer.encode(lines[0])
-    assert samples.verification[-1] == tokenizer.encode(lines[-3])
-    assert not {tuple(ids) for ids in samples.calibration} & {tuple(ids) for ids in samples.verification}

@@ -8,9 +8,8 @@ import pytest
 from export.golden import add_golden
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
-from model.bundle import Bundle, BundleError
+from model.bundle import Bundle
 from model.manifest import Manifest
-from tests.fakes import hollow_bundle
 from tests.fakes.tiny_model import SENTENCES, write_tiny_checkpoint
 
 
@@ -55,11 +54,3 @@ def test_a_kill_on_the_way_leaves_the_bundle_as_it_was(bundle: Bundle, monkeypat
             add_golden(bundle, SENTENCES[1:3])
 
     assert sources(Bundle.load(bundle.directory)) == SENTENCES[:1]
-
-
-def test_a_bundle_without_graphs_for_a_cpu_is_refused(tmp_path: Path) -> None:
-    files = {name.replace("fp32", "fp16"): content for name, content in hollow_bundle.FILES.items()}
-    bundle = hollow_bundle.write(tmp_path / "bundle", hollow_bundle.manifest("fp16"), files)
-
-    with pytest.raises(BundleError, match=r"has no graphs for a CPU, only \['fp16'\]"):
-        add_golden(bundle, SENTENCES[:1])

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from protos import google_translation_pb2 as google
 from protos import open_inference_pb2 as inference
 from tests.fakes.calls import Calls, calling, details_of, error_info, failure
-from tests.fakes.dialect_server import ENGLISH, GERMAN, server
+from tests.fakes.dialect_server import ENGLISH, server
 from tests.fakes.secured_server import Code, guarded, keys
 
 __all__ = ["guarded", "keys", "server"]
@@ -62,24 +62,6 @@ class TestGoogle:
         assert [item.translated_text for item in as_html.translations] == ["a &amp; <b>b</b>"]
         assert [item.translated_text for item in as_text.translations] == ["a &amp; b"]
         assert not as_text.translations[0].detected_language_code
-
-    async def test_language_is_detected_where_none_is_given(self, server):
-        async with calling(server.address) as calls:
-            answer = await translated(calls, ENGLISH, model="projects/mine/locations/global/models/general/nmt")
-            request = google.DetectLanguageRequest(content=GERMAN)
-            detected = await answered(calls, f"{GOOGLE}DetectLanguage", request, google.DetectLanguageResponse)
-
-        assert answer.translations[0].model.endswith("general/nmt")
-        assert [(one.language_code, one.confidence > 0.5) for one in detected.languages] == [("de", True)]
-
-    async def test_text_in_the_target_language_comes_back_with_its_language(self, server):
-        async with calling(server.address) as calls:
-            answer = await translated(calls, GERMAN, "Il treno è in ritardo di nuovo.")
-            same = await failure(translated(calls, GERMAN, source_language_code="de"))
-
-        assert [item.translated_text for item in answer.translations] == [GERMAN, "Il treno è in ritardo di nuovo."]
-        assert [item.detected_language_code for item in answer.translations] == ["de", "it"]
-        assert same.code() is Code.NOT_FOUND
 
     async def test_warnings_are_in_the_trailers(self, server):
         async with calling(server.address) as calls:
@@ -176,16 +158,6 @@ class TestOpenInference:
 
         assert (error.code(), details_of(error)) == (Code.INVALID_ARGUMENT, message)
 
-    async def test_bytes_that_are_no_texts_are_refused(self, server):
-        async with calling(server.address) as calls:
-            cut, bad = infer_request("a"), infer_request("a")
-            cut.raw_input_contents[0] = raw("abc")[:-1]
-            bad.raw_input_contents[0] = struct.pack("<I", 1) + b"\xff"
-            messages = [details_of(await infer_failure(calls, request)) for request in (cut, bad)]
-
-        assert messages[0] == "raw_input_contents ends within a text"
-        assert messages[1].startswith("texts[0] is not valid UTF-8")
-
     async def test_timeout_parameter_is_a_deadline(self, server):
         async with calling(server.address) as calls:
             error = await infer_failure(calls, infer_request("a", timeout=1))
@@ -207,13 +179,6 @@ class TestOpenInference:
 
         assert [(tensor.name, tensor.datatype) for tensor in described.inputs] == [("text", "BYTES")]
         assert is_ready == [True, False, False]
-
-    async def test_server_metadata_names_the_server(self, server):
-        async with calling(server.address) as calls:
-            request = inference.ServerMetadataRequest()
-            answer = await answered(calls, f"{INFERENCE}ServerMetadata", request, inference.ServerMetadataResponse)
-
-        assert answer.name == "dragoman"
 
 
 async def test_google_key_opens_and_readiness_needs_none(guarded, keys):

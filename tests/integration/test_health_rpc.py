@@ -4,7 +4,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
@@ -47,13 +46,6 @@ class TestHealth:
         assert (await watch.read()).status == status
         watch.cancel()
 
-    async def test_list_has_every_service(self, health):
-        statuses = (await health.List(messages.HealthListRequest())).statuses
-
-        assert {name: response.status for name, response in statuses.items()} == dict.fromkeys(
-            ("", SERVICE, *FOREIGN, HEALTH, *REFLECTION), Status.SERVING
-        )
-
     async def test_every_service_that_reflection_lists_can_be_checked_and_watched(self, server, health):
         (listed,) = ask(server, REFLECTION[0], Request(list_services=""))
         for service in listed.list_services_response.service:
@@ -90,36 +82,6 @@ class TestReflection:
 
         assert sorted(names) == sorted([SERVICE, *FOREIGN, HEALTH, *REFLECTION])
         assert all(answer.file_descriptor_response.file_descriptor_proto for answer in answers)
-
-    @pytest.mark.parametrize("version", REFLECTION)
-    def test_symbols_inside_of_others_are_found(self, server, version):
-        names = {
-            f"{SERVICE}.Translate": "protos/translation.proto",
-            f"{FOREIGN[0]}.TranslateText": "protos/google_translation.proto",
-            f"{FOREIGN[1]}.ModelInfer": "protos/open_inference.proto",
-            f"{HEALTH}.Watch": "grpc_health/v1/health.proto",
-            f"{REFLECTION[0]}.ServerReflectionInfo": "grpc/reflection/v1/reflection.proto",
-            "dragoman.v1.TranslateRequest.texts": "protos/translation.proto",
-            "grpc.health.v1.HealthCheckResponse.ServingStatus": "grpc_health/v1/health.proto",
-        }
-
-        answers = ask(server, version, *(Request(file_containing_symbol=name) for name in names))
-
-        files = [answer.file_descriptor_response.file_descriptor_proto for answer in answers]
-        assert [FileDescriptorProto.FromString(found[0]).name for found in files] == list(names.values())
-
-    @pytest.mark.parametrize("name", [f"{SERVICE}.Nothing", "dragoman.v1.Nothing", "", "."])
-    def test_symbol_that_is_not_there_is_said_not_to_be(self, server, name):
-        (answer,) = ask(server, REFLECTION[0], Request(file_containing_symbol=name))
-
-        assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
-
-    async def test_malformed_question_is_an_invalid_argument(self, server):
-        async with calling(server.address) as calls:
-            stream = calls.stream(f"/{REFLECTION[0]}/ServerReflectionInfo")
-            await stream.write(b"\xff")
-
-            assert (await failure(stream.read())).code() is grpc.StatusCode.INVALID_ARGUMENT
 
     @pytest.mark.promise("F6")
     async def test_reflection_can_be_switched_off(self, start_server):

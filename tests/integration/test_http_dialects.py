@@ -5,10 +5,9 @@ import json
 from contextlib import closing
 from http.client import HTTPConnection
 
-from service.api import http
 from tests.fakes.calls import eventually
-from tests.fakes.dialect_server import ENGLISH, server
-from tests.fakes.http_requests import ask, post, post_form, post_multipart
+from tests.fakes.dialect_server import server
+from tests.fakes.http_requests import ask, post, post_form
 from tests.fakes.secured_server import guarded, keys
 
 __all__ = ["guarded", "keys", "server"]
@@ -28,18 +27,6 @@ def test_description_names_every_operation_and_its_page_asks_for_nothing(server)
     assert json.dumps(spec).count("#/components/schemas/") == sum(
         json.dumps(spec).count(f'"#/components/schemas/{name}"') for name in spec["components"]["schemas"]
     )
-
-
-async def test_counted_methods_are_those_of_the_dialects(server):
-    post(server.http_port, "/translate", q=ENGLISH, source="en", target="de")
-    post(server.http_port, "/v2/translate", text=ENGLISH, target_lang="DE")
-    file = ("a.txt", b"ok")
-    post_multipart(server.http_port, "/translate_file", [("source", "en"), ("target", "de")], file)
-    post_multipart(server.http_port, "/v2/document", [("source_lang", "en"), ("target_lang", "de")], file)
-    await eventually(lambda: server.metric("dragoman_queue_duration_seconds_count", method="deepl/document_work") >= 1)
-
-    for method in [method for method in http.METHODS if not method.startswith("console/")]:
-        assert server.metric("dragoman_queue_duration_seconds_count", method=method) >= 1
 
 
 def test_keys_of_all_dialects_are_those_of_the_server(guarded, keys):

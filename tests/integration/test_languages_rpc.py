@@ -72,21 +72,6 @@ async def test_metrics_count_both_models_and_no_label_joins_their_names(server: 
     assert "fr-en+en-de" not in server.get("/metrics")[1]
 
 
-async def test_streams_take_the_same_ways(server):
-    async with calling(server.address) as calls:
-        call = calls.translate_stream(timeout=120.0)
-        texts = [pb.StreamText(id=number, text=text) for number, text in enumerate((FRENCH, ENGLISH))]
-        await call.write(pb.TranslateStreamRequest(settings=pb.StreamSettings(target_language="de"), texts=texts))
-        await call.done_writing()
-        ways = {
-            item.id: (answer.model, item.translation.pivot_language)
-            async for answer in call
-            for item in answer.translations
-        }
-
-        assert ways == {0: ("fr-en+en-de", "en"), 1: ("en-de", "")}
-
-
 async def test_texts_that_need_or_get_no_translation_come_back_as_they_are(server):
     async with calling(server.address) as calls:
         spanish = "El perro ladra en la calle otra vez."
@@ -104,37 +89,12 @@ async def test_texts_that_need_or_get_no_translation_come_back_as_they_are(serve
         )
 
 
-def test_stream_leaves_texts_as_they_are(server):
-    texts = [GERMAN, ENGLISH, "Die Tür ist offen, und es regnet."]
-    with Client(server.address) as client:
-        found = dict(client.translate_stream(texts, target_language="de"))
-
-    assert [found[place].detected_language for place in range(3)] == ["de", "en", "de"]
-    assert [found[place].source_tokens > 0 for place in range(3)] == [False, True, False]
-
-
 async def test_detect_language(server):
     async with calling(server.address) as calls:
         assert await detected(calls, FRENCH, ENGLISH, "Il gatto dorme in cucina.", "42") == ["fr", "en", "it", ""]
         assert await code_of(detected(calls)) is grpc.StatusCode.INVALID_ARGUMENT
         error = await failure(calls.method(DETECT)(b"\x0a\x01\xff", timeout=120.0))
         assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "texts[0] is not valid UTF-8")
-
-
-def test_clients_detect_languages(server):
-    with Client(server.address) as client:
-        first, second = client.detect_languages([FRENCH, "😀"])
-
-    assert (first.language, second.language, second.confidence) == ("fr", "", 0.0)
-    assert first.confidence > 0.9
-
-
-async def test_errors_name_the_pairs_as_before(server):
-    async with calling(server.address) as calls:
-        error = await failure(calls.translate(GERMAN, source_language="de", target_language="fr"))
-
-        assert error.code() is grpc.StatusCode.NOT_FOUND
-        assert error.details() == "there is no model for 'de' to 'fr'; language pairs: en-de, fr-en, it-en-GB"
 
 
 async def test_included_models_translate_a_mixed_request_each_text_from_its_language(tmp_path):

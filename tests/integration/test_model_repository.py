@@ -15,8 +15,8 @@ import pytest
 
 from protos import translation_pb2 as pb
 from protos.translation_pb2_grpc import TranslationServiceStub
-from tests.fakes.calls import Calls, calling, code_of, eventually, words
-from tests.fakes.echo_bundle import ModelRepository, cut_tokenizer, tamper, write_echo_bundle
+from tests.fakes.calls import Calls, calling, eventually, words
+from tests.fakes.echo_bundle import ModelRepository, cut_tokenizer, tamper
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess, run_to_end
 
@@ -121,28 +121,6 @@ class TestReload:
         assert server.metric("dragoman_model_info") == 1
         assert grown < 10 << 20
 
-    async def test_swaps_under_load_on_two_edges_lose_no_call(self, serve, repository):
-        repository.put("echo", "0")
-        server = serve(**TWO_EDGES, ECHO_STEP_S="0.002")
-        answers: list[str] = []
-        is_over = False
-
-        async def caller(calls: Calls) -> None:
-            while not is_over:
-                answers.append((await version_of(calls))[1])
-
-        async with calling_each_edge(server, num_connections=2) as connections:
-            clients = [one for calls in connections.values() for one in calls]
-            callers = [asyncio.create_task(caller(one)) for one in clients]
-            for version in ("1", "2"):
-                await change(server, "retired", partial(repository.put, "echo", version))
-                await eventually(lambda: len(server.engine_pids()) == 1)
-                assert [await version_of(one) for one in clients] == [("echo", version)] * 4
-            is_over = True
-            await asyncio.gather(*callers)
-        assert set(answers) == {"0", "1", "2"}
-        assert server.metric("dragoman_requests_total") == server.metric("dragoman_requests_total", code="OK")
-
     async def test_call_under_way_is_finished_by_the_version_it_has_found(self, serve, repository):
         repository.put("echo", "1")
         server = serve()
@@ -180,21 +158,6 @@ class TestReload:
             assert await version_of(calls) == ("echo", "3")
         assert server.metric(CHANGES, result="refused") == 1
 
-    async def test_engine_of_a_replaced_bundle_is_not_restarted_with_the_new_one_s_files(self, start_server, tmp_path):
-        """Old ids and new graphs would give nonsense: there is no answer until the models are reloaded."""
-        bundle = write_echo_bundle(tmp_path / "bundle", version="1")
-        server = start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle))
-        write_echo_bundle(bundle, version="2")
-
-        os.kill(server.engine_pids()[0], signal.SIGKILL)
-
-        await eventually(lambda: "holds another bundle than when this one was checked" in server.log_text())
-        async with calling(server.address) as calls:
-            assert await code_of(calls.translate("hello", timeout=5)) is UNAVAILABLE
-            server.process.send_signal(signal.SIGHUP)
-            await eventually(lambda: server.metric(CHANGES, result="loaded") == 2)
-            assert await version_of(calls) == ("echo", "2")
-
 
 class TestOnDemand:
     async def test_models_are_loaded_and_unloaded_on_two_edges_without_an_error(self, serve, repository):
@@ -213,18 +176,3 @@ class TestOnDemand:
                 assert (loads >= 2 * number, server.get("/readyz")[0]) == (True, 200)
         assert server.metric("dragoman_requests_total", code="OK") >= 4
         assert server.metric("dragoman_model_unloads_total", reason="idle") == loads
-
-
-class TestStop:
-    async def test_signal_during_a_reload_ends_the_server_and_both_versions_engines(self, serve, repository):
-        repository.put("echo", "1")
-        server = serve(ECHO_LOAD_S="1.5")
-        repository.put("echo", "2")
-        server.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: len(server.engine_pids()) == 2)
-        engines = [psutil.Process(pid) for pid in server.engine_pids()]
-
-        server.terminate()
-
-        assert await asyncio.to_thread(server.wait) == 0
-        assert psutil.wait_procs(engines, timeout=120.0)[1] == []

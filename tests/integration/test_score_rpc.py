@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from protos import translation_pb2 as pb
-from service.client import AsyncClient, Client
+from service.client import Client
 from service.errors import FailedPrecondition, InvalidInput, NotFound
 from service.records import Link, Priority, Span
 from tests.fakes.calls import SCORE, Calls, calling, failure
@@ -87,12 +87,3 @@ def test_client_returns_scores_and_raises_what_the_server_says(server):
     assert score.log_probability == pytest.approx(5 * BEST)
     assert score.links == (Link(Span(0, 2), Span(0, 2)), Link(Span(2, 3), Span(2, 3)))
     assert has_scorer == {"en-de": True, "de-en": False}
-
-
-async def test_async_client_does_the_same(server):
-    async with AsyncClient(server.address) as client:
-        result = await client.score([("Hi.", "Ho."), ("", "x")], model="en-de")
-
-    good, bad = result.scores
-    assert good.tokens[2].log_probability == WORSE
-    assert isinstance(bad.error, InvalidInput)

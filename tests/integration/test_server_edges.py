@@ -1,16 +1,13 @@
 """A server of several edges, all of which listen on its ports: each answers for the whole server."""
 
-import asyncio
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from protos import translation_pb2 as pb
-from service.addresses import Address
-from tests.fakes.calls import SCORE, calling
+from tests.fakes.calls import SCORE
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.echo_runner import BEST
 from tests.fakes.edges import TWO_EDGES, calling_each_edge, http_to_each_edge
@@ -105,33 +102,3 @@ def test_file_that_one_edge_has_translated_is_fetched_from_another(edges, keys):
     path = urlsplit(answer.json()["translatedFileUrl"]).path
 
     assert ask(edges[1], "GET", path).body == b"The cat sleeps.\n"
-
-
-def test_console_of_each_edge_shows_the_whole_server(edges, keys):
-    bearer = {"Authorization": f"Bearer {keys.shop}"}
-    shown = [ask(edge, "GET", "/console/live").json() for edge in edges]
-
-    assert shown[0] == shown[1]
-    assert shown[0].keys() == {"queued", "rows", "tokens"}
-    assert [ask(edge, "GET", "/console/card?model=en-de", headers=bearer).status for edge in edges] == [404] * 2
-
-
-@pytest.mark.promise("I9")
-async def test_both_ports_are_reached_at_ipv4_and_ipv6(server, keys):
-    for host in ("127.0.0.1", "::1"):
-        connection = HTTPConnection(host, server.http_port, timeout=120.0)
-        answer = await asyncio.to_thread(ask, connection, "GET", "/readyz")
-        connection.close()
-        async with calling(str(Address(host, server.grpc_port))) as calls:
-            assert await calls.texts("Hi.", model="en-de", metadata=with_key(keys.shop)) == ["Hi."]
-
-        assert answer.status == 200
-
-
-def test_engines_go_first_where_memory_is_short_then_edges_then_the_core(server):
-    def score(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
-
-    core, edges, engines = score(server.process.pid), server.edge_pids(), server.engine_pids()
-    assert {score(pid) - core for pid in edges} == {450}
-    assert {score(pid) - core for pid in engines} == {900}

@@ -54,14 +54,6 @@ class TestStart:
         assert f"dragoman: lifecycle.ports_file {tmp_path} cannot be written: " in errors
         assert '"event": "serving"' not in errors
 
-    def test_pipe_for_the_ports_ends_the_start_instead_of_waiting_for_its_reader(self, echo_bundle, tmp_path):
-        os.mkfifo(tmp_path / "ports")
-
-        status, errors = run_to_end(echo_bundle, DRAGOMAN_LIFECYCLE__PORTS_FILE=str(tmp_path / "ports"))
-
-        assert status == 2
-        assert "is a pipe, and the start would wait for whoever reads it: name a file" in errors
-
     @pytest.mark.parametrize(("pid", "stays"), [(10**9, False), (os.getpid(), True)], ids=["ended", "alive"])
     def test_ports_of_a_server_that_was_killed_are_gone_before_the_next_one_serves(
         self, echo_bundle, tmp_path, pid, stays

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import TIMEOUT_S, TRANSLATE, TRANSLATE_STREAM, calling, details_of, eventually, failure, words
+from tests.fakes.calls import TRANSLATE_STREAM, calling, details_of, eventually, failure, words
 from tests.fakes.streams import LONG, all_of, answers_of, end_of, has_gone_idle, message, opened
 
 
@@ -22,16 +22,6 @@ class TestAnswers:
             assert [answer.translation.hypotheses[0].text for answer in answers] == ["short", "long line " * 8 + "here"]
             assert {(answer.model_version, answer.beam_size) for answer in answers} == {("1.2.3", 2)}
             assert await call.code() is grpc.StatusCode.OK
-
-    async def test_answer_comes_while_the_client_still_sends(self, server):
-        async with calling(server.address) as calls:
-            call = await opened(calls, message((1, "first")))
-            answers = answers_of(call)
-            assert (await anext(answers)).id == 1
-
-            await call.write(message((1, "second")))  # the id is free again
-            await call.done_writing()
-            assert [answer.translation.hypotheses[0].text async for answer in answers] == ["second"]
 
 
 class TestMistakes:
@@ -68,30 +58,6 @@ class TestMistakes:
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert error.details() == "the request is not a valid dragoman.v1.TranslateStreamRequest message"
             await has_gone_idle(server)
-
-
-async def test_a_hundred_streams_beside_calls(start_server):
-    server = start_server(DRAGOMAN_LIMITS__MAX_STREAMS="100", DRAGOMAN_LIMITS__MAX_STREAM_TEXTS="4")
-    async with calling(server.address) as calls:
-
-        async def stream(number: int) -> bool:
-            texts = {index: f"{number} text {index}" * (1 + (number + index) % 4) for index in range(12)}
-            call = calls.translate_stream()
-            for index, text in texts.items():
-                await call.write(message((index, text)))
-            await call.done_writing()
-            return await all_of(call) == texts
-
-        async def one_call(number: int) -> bool:
-            return await calls.texts(f"call {number}") == [f"call {number}"]
-
-        works = [*(stream(number) for number in range(100)), *(one_call(number) for number in range(100))]
-        assert all(await asyncio.wait_for(asyncio.gather(*works), TIMEOUT_S))
-        await has_gone_idle(server)
-        await eventually(lambda: server.metric("dragoman_requests_in_flight") == 0)
-        for method in (TRANSLATE, TRANSLATE_STREAM):
-            assert server.metric("dragoman_requests_received_total", method=method[1:]) == 100
-            assert server.metric("dragoman_requests_total", method=method[1:], code="OK") == 100
 
 
 class TestEnds:

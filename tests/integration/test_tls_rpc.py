@@ -1,8 +1,6 @@
 """TLS of the real server: who gets a connection, who does not, and which files it takes."""
 
 import os
-import socket
-import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +8,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.fakes.bulk_runs import bulk
 from tests.fakes.calls import calling, details_of, failure
 from tests.fakes.certificates import Authority, Pair
-from tests.fakes.secured_server import QUICK, Code, Keys, events, retried
+from tests.fakes.secured_server import QUICK, Code, events, retried
 from tests.fakes.server_process import ROOT, ServerProcess, run_to_end
 
 
@@ -81,14 +78,6 @@ class TestTls:
         assert await refusal(server, trusting(ours, ours.issue("former", is_expired=True)))
         assert await succeeds(server, trusting(ours, ours.issue("client")))
 
-    def test_tls_before_1_2_is_not_spoken(self, start_server, ours):
-        server = start_server(**tls_settings(ours.issue("server")))
-
-        assert spoken(server, ours, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
-        assert spoken(server, ours, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
-        with pytest.raises(ssl.SSLError), pytest.warns(DeprecationWarning, match="TLSv1_1"):
-            spoken(server, ours, ssl.TLSVersion.TLSv1_1)
-
     def test_what_asks_after_a_container_s_health_gets_through(self, start_server, ours):
         """HEALTHCHECK with what docs/secure.md gives it, and Kubernetes' probes, which have nothing."""
         server = start_server(**tls_settings(ours.issue("named", "dragoman.example"), ours.certificate))
@@ -106,24 +95,6 @@ class TestTls:
 
         assert (done.returncode, done.stderr) == (0, "")
         assert server.get("/readyz") == (200, "ready\n")
-
-    def test_bulk_reaches_a_server_with_tls_and_keys_and_says_when_it_may_not(self, start_server, ours, tmp_path):
-        keys = Keys(tmp_path / "keys.toml")
-        settings = tls_settings(ours.issue("server")) | {"DRAGOMAN_SECURITY__API_KEYS": str(keys.file)}
-        source, output, key = (tmp_path / name for name in ("in.txt", "out.txt", "key"))
-        source.write_text("one\ntwo\n")
-        key.write_text(f"{keys.shop}\n")
-        trust = ("--ca", str(ours.certificate))
-        address = start_server(**settings).address
-
-        with bulk(source, output, address, *trust) as refused:
-            _, said = refused.communicate(timeout=120.0)
-        with bulk(source, output, address, *trust, "--api-key-file", str(key)) as done:
-            _, errors = done.communicate(timeout=120.0)
-
-        assert (refused.returncode, done.returncode) == (2, 0), errors
-        assert "API key" in said
-        assert output.read_text() == source.read_text()
 
     async def test_new_certificates_are_taken_without_a_restart_and_open_connections_stay(
         self, start_server, ours, others
@@ -151,17 +122,6 @@ class TestTls:
         (event,) = events(server, "tls_not_reloaded")
         assert event["reason"] == f"security.tls_key: {pair.key} is not the key of {pair.certificate}"
 
-    async def test_new_authority_of_clients_is_taken_without_a_restart(self, start_server, ours, others, tmp_path):
-        clients = tmp_path / "clients.pem"
-        clients.write_bytes(ours.pem)
-        server = start_server(**tls_settings(ours.issue("server"), clients))
-        assert await succeeds(server, trusting(ours, ours.issue("client")))
-
-        clients.write_bytes(others.pem)
-
-        await retried(lambda: answers(server, trusting(ours, others.issue("client"))))
-        assert await refusal(server, trusting(ours, ours.issue("client")))
-
     @pytest.mark.parametrize(
         ("setting", "content", "problem"),
         [
@@ -185,19 +145,6 @@ class TestTls:
         (line,) = [line for line in errors.splitlines() if line.startswith("dragoman:")]
         assert line.startswith(f"dragoman: security.{setting.lower()}: {file}")
         assert line.endswith(problem)
-
-
-def spoken(server: ServerProcess, authority: Authority, version: ssl.TLSVersion) -> str | None:
-    """The version of TLS that a client of this one alone gets."""
-    context = ssl.create_default_context(cafile=authority.certificate)
-    context.set_ciphers("ALL:@SECLEVEL=0")  # OpenSSL's own refusal of the old ones would hide the server's
-    context.minimum_version = context.maximum_version = version
-    context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection(("127.0.0.1", server.grpc_port), timeout=120.0) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as connection,
-    ):
-        return connection.version()
 
 
 async def answers(server: ServerProcess, credentials: grpc.ChannelCredentials) -> bool:

@@ -47,21 +47,6 @@ async def test_deadline_that_cannot_be_met_is_refused_at_once_with_a_reason(star
         assert server.metric("dragoman_running_jobs") + server.metric("dragoman_queue_requests") <= 80
 
 
-async def test_client_with_one_text_does_not_wait_for_the_queue_of_another(start_server):
-    server = start_server(
-        DRAGOMAN_SECURITY__IDENTITY_HEADER="x-client", DRAGOMAN_SECURITY__TRUSTED_PROXIES="127.0.0.1", **SLOW_AND_NARROW
-    )
-    greedy, other = (("x-client", "greedy"),), (("x-client", "other"),)
-    async with behind_a_queue(server, metadata=greedy) as calls:
-        own = await failure(calls.translate(TEXT, metadata=greedy, timeout=3.0))
-
-        response = await calls.translate("text", metadata=other)
-
-        assert error_info(own).reason == "deadline_unattainable"
-        assert response.translations[0].hypotheses[0].text == "text"
-        assert server.metric("dragoman_queue_requests") > 10
-
-
 @pytest.mark.parametrize(("allowed", "beam"), [(True, 1), (False, 4)])
 async def test_beam_is_smaller_under_load_where_the_caller_allows_it_and_the_answer_says_so(
     start_server, allowed, beam

@@ -113,14 +113,6 @@ class Pair:
             is_known=lambda place: beam_size > 1 and self._ends_behind_prefix(place, beam_size),
         )
 
-    def require_rules_that_differ(self, beam_size: int = 4) -> None:
-        """Raise AssertionError if no sentence, near-ties left out, tells the rules of transformers apart."""
-        rules = (StopRule.HF, StopRule.CTRANSLATE2)
-        hf, early = (self.tokens(beam_size, rule) for rule in rules)
-        different = [place for place in range(len(hf)) if hf[place] != early[place]]
-        print(f"{len(different)} of {len(hf)} sentences tell the rules apart")
-        assert any(all(self._margin(place, beam_size, rule) > MARGIN for rule in rules) for place in different)
-
     def _require(
         self,
         theirs: Sequence[list[int]],

@@ -20,13 +20,12 @@ from export.verify import TOLERANCES, compare, compare_scorer, seeded_samples, t
 from model.bundle import Bundle
 from model.config import Activation, Architecture, ModelConfig, NormPlacement, StopRule
 from model.search import BeamConfig, beam_search
-from model.shortlist import Shortlist
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from tests.fakes.engine_runs import run
-from tests.fakes.tiny_model import random_sentences, state_of, tiny_graphs, tiny_model, write_tiny_bundle
+from tests.fakes.tiny_model import random_sentences, state_of, tiny_model, write_tiny_bundle
 from tests.parity.ctranslate2_model import write_ctranslate2_model
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -113,14 +112,7 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 @pytest.fixture(scope="module")
 def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     directory = tmp_path_factory.mktemp("described") / "tiny"
-    return write_tiny_bundle(model, directory, ("fp32", "int8"), shortlist_of_all(model.config))
-
-
-def shortlist_of_all(config: ModelConfig) -> Shortlist | None:
-    if config.vocab_size != config.num_target_tokens:
-        return None
-    nothing = np.zeros(0, np.int64)
-    return Shortlist.from_links(config.vocab_size, np.arange(config.vocab_size), nothing, nothing)
+    return write_tiny_bundle(model, directory, ("fp32", "int8"))
 
 
 def sources(config: ModelConfig) -> list[list[int]]:
@@ -148,15 +140,6 @@ def test_fp32_graphs_give_the_model_s_log_probabilities(model, tmp_path):
     scorer = ScorerRunner(tmp_path / "fp32" / SCORER_NAME, tmp_path / "fp32" / ENCODER_NAME)
     found = compare_scorer(scorer, model, seeded_samples(model.config), usual_heads(model.config))
     assert max(asdict(found).values()) < 1e-4
-
-
-def test_int8_graphs_are_within_the_stated_tolerance(model, tmp_path):
-    graphs = tiny_graphs(tmp_path, "int8", config=model.config)
-    sentences = random_sentences(model.config, range(2, 20), seed=3)
-
-    compare(graphs.runner, graphs.model, translated_samples(graphs.runner, model.config, sentences)).require(
-        "int8", TOLERANCES["int8"]
-    )
 
 
 @pytest.mark.parametrize("model", [name for name in CONFIGS if name != "ssru"], indirect=True)  # which has none
@@ -260,21 +243,6 @@ def test_nothing_that_is_suppressed_or_padding_is_ever_written(model, bundle, pr
                 assert not never & set(one.token_ids)
                 assert model.config.eos_id not in one.token_ids
                 assert one.finish_reason in (FinishReason.END_OF_SENTENCE, FinishReason.LENGTH)
-
-
-@pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize(
-    "model", ["marian", "ssru", "post-norm with final norms", "t5"], indirect=True
-)  # one vocabulary
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_shortlist_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, bundle, precision):
-    params = SearchParams(beam_size=4, num_hypotheses=4, max_target_tokens=12)
-
-    with_list = found_by_engine(bundle, model.config, precision, params._replace(use_shortlist=True))
-    without = found_by_engine(bundle, model.config, precision, params)
-
-    for ours, theirs in zip(with_list, without, strict=True):
-        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
 
 
 @pytest.mark.usefixtures("each_engine")

@@ -1,6 +1,5 @@
 """What a GPU will run, run here: the same tokens as the CPU engine, whoever joins, leaves or is squeezed."""
 
-import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,17 +10,16 @@ from onnx import TensorProto
 from export.linear import FloatProducts
 from export.onnx_export import ExportOptions, Samples, export_bundle, write_cuda_graphs
 from export.source import ExportSource
-from model.bundle import Bundle, BundleError, default_bundle_dir
+from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine.cpu.runner import MASKED, CpuRunner, open_session
-from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.memory import Block, HostDevice, HostRegion
-from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
+from service.engine.cuda.runner import GRAPHS, CudaRunner
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.loop import EngineLoop
-from service.engine.runner import CacheShape, Runner
-from service.engine.wire import FailureKind, Forced, Job, JobFailure, JobResult, Outcome, SchedulerConfig, SearchParams
+from service.engine.runner import CacheShape
+from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Outcome, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
 from tests.fakes.steered_jobs import steered
@@ -148,41 +146,6 @@ def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alo
         np.testing.assert_allclose(found, expected.memory.numpy()[:, 0, :, : len(source)], atol=1e-5)
 
 
-def test_a_sentence_that_went_wrong_leaves_no_nan_for_those_who_follow(bundle, twin, monkeypatch):
-    """NaN in a slot would reach its next sentence through columns that only the mask keeps out."""
-    params = SearchParams(beam_size=4, max_target_tokens=30)
-    some = [Job(id=n, source_ids=(5 + n, 9, 11, 2), params=params) for n in range(6)]
-    expected = tokens(run(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
-    state = twin.new_state(4)
-    state.append(twin.encode([job.source_ids for job in some]), range(6))
-    twin.decode_step(np.ones((6, 4), np.int64), np.zeros((6, 4), np.float32), state, num_candidates=8)
-    poison(state)
-
-    for index in reversed(range(6)):
-        state.remove(index, is_finite=False)
-    monkeypatch.setattr(twin, "new_state", lambda beam_size, **_: state)
-
-    assert tokens(run(EngineLoop(twin), some)) == expected
-
-
-def poison(state: CudaState) -> None:
-    """NaN in every slot that a sentence has."""
-    for slots in (state.own, state.cross):
-        for address in slots.addresses():
-            size = state.num_sentences * SHAPE.column_size * slots.num_columns
-            np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (size,))[:] = np.nan
-
-
-def test_a_load_that_comes_again_finds_all_its_steps_bound(twin):
-    loop = EngineLoop(twin, SchedulerConfig(max_rows=64))
-    run(loop, jobs(60, 4), np.random.default_rng(4))
-    bound = set(twin._steps._bound)
-
-    run(loop, jobs(60, 4), np.random.default_rng(4))
-
-    assert set(twin._steps._bound) == bound
-
-
 def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monkeypatch):
     decode_step = twin.decode_step
 
@@ -248,44 +211,3 @@ def test_slots_give_the_trained_models_tokens_whatever_is_asked_for(trained, tmp
 
     assert found == expected
     assert alone == {number: expected[number] for number in alone}
-
-
-@pytest.mark.slow
-def test_half_precision_scores_and_aligns_as_the_cpu_does(trained):
-    """Whoever moves to a GPU has markup and spans put back at the same places."""
-    tokenizer = Tokenizer.load(trained.tokenizer_path)
-    lines = own_sentences(40, seed=5)
-    sources = [tokenizer.encode(line) for line in lines]
-    translations = [tokenizer.encode(line)[:-1] for line in reversed(lines)]
-    cpu = CpuRunner(trained, precision="fp32")
-    sessions = {name: open_session(path, 1) for name, path in graph_paths(trained).items()}
-    device = CudaRunner(trained, sessions, HostDevice())
-    assert device.has_scorer
-
-    def scored(runner: Runner) -> list[Forced]:
-        batches = [runner.encode(sources[:25]), runner.encode(sources[25:])]
-        return runner.score([(batch, index) for batch in batches for index in range(len(batch.lengths))], translations)
-
-    expected, found = scored(cpu), scored(device)
-
-    for source, ours, theirs in zip(sources, found, expected, strict=True):
-        assert np.allclose(ours.log_probs, theirs.log_probs, atol=0.05)
-        attention, wanted = (np.frombuffer(one.attention, np.float16) for one in (ours, theirs))
-        shape = len(ours.log_probs), len(source)
-        assert np.abs(attention - wanted).reshape(shape)[:-1].max() < 0.02  # the last row of shifted heads is nobody's
-
-
-def test_a_bundle_without_graphs_for_a_gpu_says_how_to_make_them(bundle):
-    with pytest.raises(BundleError, match=r"has no 'fp16' graphs; `python -m export .* --precision fp16`"):
-        graph_paths(bundle)
-    with pytest.raises(BundleError, match="int8 graphs are for CPUs"):
-        graph_paths(bundle, "int8")
-
-
-def test_a_bundle_with_graphs_for_a_gpu_alone_says_so_on_a_cpu(tmp_path: Path):
-    source = ExportSource.load(default_bundle_dir())
-    options = ExportOptions(precisions=("fp16",), keep_weights=False)
-    only = export_bundle(source, tmp_path / "gpu", options, Samples())
-
-    with pytest.raises(BundleError, match="these are graphs for a GPU"):
-        CpuRunner(only)

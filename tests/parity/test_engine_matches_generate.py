@@ -95,10 +95,6 @@ def test_random_models_write_the_tokens_of_generate(pair, beam_size, early_stopp
     pair.require_tokens_of_generate(beam_size, early_stopping=early_stopping)
 
 
-def test_the_two_searches_of_generate_differ_here(pair):
-    pair.require_rules_that_differ()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)
 @pytest.mark.timeout(7200)

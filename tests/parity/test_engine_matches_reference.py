@@ -1,20 +1,16 @@
 """The engine on ONNX Runtime against the slow search on PyTorch, and against itself in other company."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from model.bundle import Bundle, BundleError
-from model.manifest import DecodingDefaults
+from model.bundle import Bundle
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuEncoded, CpuRunner
 from service.engine.loop import EngineLoop
-from service.engine.wire import EngineSpec, FailureKind, Job, JobFailure, JobResult, SchedulerConfig, SearchParams
-from service.engine.worker import create_runner
+from service.engine.wire import FailureKind, Job, JobFailure, JobResult, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.steered_jobs import steered, suppressing
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
@@ -73,23 +69,6 @@ def test_engine_gives_the_reference_search_s_tokens(model, bundle, beam_size, pa
         np.testing.assert_allclose(
             [ours.score for ours in result.hypotheses], [theirs.score for theirs in reference], atol=SCORE_TOLERANCE
         )
-
-
-@pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("beam_size", [1, 2, 5])
-def test_engine_gives_the_reference_search_s_best_without_length_normalisation(model, bundle, beam_size):
-    sources = random_sentences(model.config, [3, 9, 5, 14, 2, 21])
-    params = SearchParams(beam_size=beam_size, length_penalty=0.0, max_target_tokens=12)
-    jobs = [Job(id=number, source_ids=tuple(source), params=params) for number, source in enumerate(sources)]
-
-    outcomes = run(EngineLoop(CpuRunner(bundle, precision="fp32")), jobs)
-
-    config = BeamConfig(beam_size=beam_size, length_penalty=0.0, max_target_tokens=12)
-    for number, source in enumerate(sources):
-        result, reference = outcomes[number], beam_search(model, source, config)[0]
-        assert isinstance(result, JobResult)
-        assert list(result.hypotheses[0].token_ids) == reference.tokens
-        assert result.hypotheses[0].score == pytest.approx(reference.score, abs=12 * SCORE_TOLERANCE)
 
 
 @pytest.mark.usefixtures("each_engine")
@@ -192,35 +171,3 @@ def test_sentence_with_nan_or_infinity_fails_alone_and_leaves_the_others_bit_for
             assert outcome.kind is FailureKind.NON_FINITE
         else:
             assert hypotheses(outcome) == hypotheses(undisturbed[job.id])
-
-
-@pytest.mark.usefixtures("each_engine")
-def test_place_freed_and_taken_in_the_same_step_is_read_with_the_new_source_length(model, bundle):
-    """The batch keeps its size then, so that nothing else tells the runner that its inputs have changed."""
-    short, long, other = random_sentences(model.config, [3, 30, 12])
-    first = Job(id=0, source_ids=tuple(long), params=SearchParams(beam_size=2, max_target_tokens=2))
-    stays = Job(id=1, source_ids=tuple(other), params=SearchParams(beam_size=2, max_target_tokens=20))
-    takes = Job(id=2, source_ids=tuple(short), params=SearchParams(beam_size=2, max_target_tokens=20))
-    runner = CpuRunner(bundle, precision="fp32")
-
-    outcomes = run(EngineLoop(runner, SchedulerConfig(max_rows=4)), [first, stays, takes])
-
-    for job in (first, stays, takes):
-        assert hypotheses(outcomes[job.id]) == hypotheses(run(EngineLoop(runner), [job])[job.id])
-
-
-def test_runner_of_an_engine_process_is_the_one_its_spec_asks_for(bundle):
-    spec = EngineSpec(bundle_dir=bundle.directory, precision="fp32", runtime="onnxruntime")
-    assert isinstance(create_runner(spec), CpuRunner)
-    with pytest.raises(BundleError, match="fp16"):
-        create_runner(EngineSpec(bundle_dir=bundle.directory, precision="fp16"))
-    with pytest.raises(BundleError):
-        create_runner(EngineSpec(bundle_dir=Path("nowhere")))
-
-
-@pytest.mark.usefixtures("each_engine")
-def test_limits_beyond_the_position_table_are_refused(bundle):
-    manifest = replace(bundle.manifest, decoding=DecodingDefaults(max_target_tokens=65, max_source_tokens=64))
-
-    with pytest.raises(BundleError, match="max_target_tokens is 65, the model has 64 positions"):
-        CpuRunner(replace(bundle, manifest=manifest))

@@ -8,9 +8,8 @@ import pytest
 
 from export.heads import usual_heads
 from export.verify import ForcedInputs, reference_scores
-from model.bundle import Bundle, included_bundle_dirs
+from model.bundle import Bundle
 from model.config import BOS_ID, EOS_ID
-from model.manifest import AlignmentHeads
 from model.tokenizer import Tokenizer
 from model.tools.attention import AttentionPart, attention_weights
 from model.transformer import Transformer
@@ -137,20 +136,6 @@ def test_the_trained_model_gives_its_own_translations_the_score_of_the_search_an
 
 
 @pytest.mark.usefixtures("each_engine")
-def test_heads_are_those_of_the_manifest(tmp_path):
-    model, heads = tiny_model(tiny_config(vocab_size=VOCABULARY)), AlignmentHeads(heads=((1, 2),), is_shifted=True)
-    bundle = write_tiny_bundle(model, tmp_path / "tiny", alignment=heads)
-    job = jobs_of([(random_sentences(model.config, [9])[0], [7, 8, 9])])[0]
-
-    (forced,) = scored(CpuRunner(bundle), [job])
-
-    targets = np.array([[BOS_ID, 7, 8, 9]])
-    sample = ForcedInputs(np.array([job.source_ids]), np.array([9], np.int32), targets, np.array([4]))
-    _, expected = reference_scores(model, sample, np.array([[7, 8, 9, EOS_ID]]), heads)
-    assert np.abs(attention_of(job, forced)[:3] - expected[0, :3]).max() < 1e-3
-
-
-@pytest.mark.usefixtures("each_engine")
 def test_bundle_without_a_scorer_says_so_and_translates(model, tmp_path):
     bundle = write_tiny_bundle(model, tmp_path / "tiny", has_scorer=False)
     runner, source = CpuRunner(bundle), random_sentences(model.config, [9])[0]
@@ -164,12 +149,3 @@ def test_bundle_without_a_scorer_says_so_and_translates(model, tmp_path):
     assert f"{tmp_path / 'tiny'} (tiny 0) has no graph that scores" in failure.message
     assert "`python -m export BUNDLE BUNDLE` draws it" in failure.message
     assert isinstance(outcomes[5], JobResult)
-
-
-@pytest.mark.parametrize("directory", included_bundle_dirs(), ids=lambda path: path.name)
-def test_heads_of_the_included_models_were_measured(directory):
-    alignment = Bundle.load(directory).manifest.alignment
-
-    assert alignment is not None
-    assert alignment.pairs >= 100
-    assert alignment.agreement > 0.8

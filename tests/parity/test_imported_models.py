@@ -11,7 +11,6 @@ from pathlib import Path
 
 import ctranslate2
 import pytest
-from typer.testing import CliRunner
 
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
@@ -19,11 +18,8 @@ from export.source import ExportSource
 from model.bundle import Bundle, default_bundle_dir
 from model.config import Activation, StopRule
 from model.tokenizer import load_tokenizer
-from model.tools import learn_shortlist
 from service.engine.cpu.runner import CpuRunner
 from service.engine.wire import SearchParams
-from service.local import LocalTranslator
-from service.records import TranslateOptions
 from tests.fakes.engine_runs import translate
 from tests.fakes.own_text import own_sentences
 from tests.parity.ctranslate2_model import write_ctranslate2_model
@@ -85,28 +81,6 @@ class TestRealModel:
 
             assert ours == neighbour(directory, [word.split() for word in words], beam_size)
             assert "".join(ours[0]) == "atzmon"
-
-    def test_a_shortlist_of_its_own_translations_goes_in_with_another_import(self, models, tmp_path):
-        directory = models / "ctranslate2" / "v2" / "aren-transliteration"
-        bundle, words = import_model(directory, tmp_path / "bundle", OPTIONS), some_words(directory)
-        translator = LocalTranslator.open(bundle.directory, threads=1)
-        said = [one.text for one in translator.translate_all(words, TranslateOptions())]
-        sides, found = (tmp_path / "said.ar", tmp_path / "said.en"), tmp_path / "shortlist.csr"
-        for path, lines in zip(sides, (words, said), strict=True):
-            path.write_text("\n".join(lines))
-
-        learnt = CliRunner().invoke(
-            learn_shortlist.app,
-            [str(bundle.directory), str(found), "--source", str(sides[0]), "--target", str(sides[1])],
-        )
-        short = import_model(directory, tmp_path / "short", replace(OPTIONS, shortlist=found))
-        again = LocalTranslator.open(short.directory, threads=1).translate_all(
-            words, TranslateOptions(use_shortlist=True)
-        )
-
-        assert learnt.exit_code == 0, learnt.output
-        assert short.manifest.shortlist
-        assert sum(one.text == text for one, text in zip(again, said, strict=True)) >= 0.9 * len(said)
 
 
 def some_words(directory: Path) -> list[str]:

@@ -3,22 +3,19 @@
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import ctranslate2
-import numpy as np
 import pytest
 from ctranslate2.converters import TransformersConverter
 from transformers import MarianTokenizer
 
 from export.importers.command import import_model
-from export.importers.foreign import ForeignModelError, ImportOptions
+from export.importers.foreign import ImportOptions
 from export.importers.language_tokens import _NLLB_CODES
 from export.importers.m2m100 import read_m2m100
 from model.bundle import Bundle
 from model.config import StopRule
-from model.shortlist import Shortlist
 from model.tokenizer import load_tokenizer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
@@ -149,32 +146,6 @@ def test_a_model_of_opus_writes_the_language_that_a_request_asks_for(opus, tmp_p
     assert german.decode([21, unknown]).strip() == "\u2047"
 
 
-def test_a_prefix_makes_one_pair_of_a_model_of_opus_into_the_language_of_its_token(opus, tmp_path):
-    german = ImportOptions(source_prefix=(">>deu<<",))
-    bundle = import_model(opus.directory, tmp_path / "bundle", german)
-
-    assert bundle.manifest.languages == ("en", "de")
-    assert not bundle.manifest.tokenizer.languages
-    for options, said in (
-        (replace(german, target_language="fr"), "into 'fr'"),
-        (replace(german, source_prefix=(">>rus<<",)), "'>>rus<<' is no token of the model, which has >>deu<< >>fra<<"),
-    ):
-        with pytest.raises(ForeignModelError, match=said):
-            import_model(opus.directory, tmp_path / "other", options)
-
-
-def test_a_model_of_several_pairs_takes_no_shortlist_and_a_named_language_no_prefix(opus, tmp_path):
-    found = tmp_path / "shortlist.csr"
-    everything = np.arange(len(opus.tokens))
-    Shortlist.from_links(len(everything), everything[:4], everything, everything, 0).save(found)
-    theirs = checkpoint(tmp_path, Family.M2M100)
-
-    with pytest.raises(ValueError, match="takes no shortlist"):
-        import_model(opus.directory, tmp_path / "bundle", ImportOptions(target_language="de", shortlist=found))
-    with pytest.raises(ForeignModelError, match="--source-prefix is given"):
-        import_model(theirs, tmp_path / "bundle", replace(OPTIONS, source_prefix=("__fr__",)))
-
-
 @pytest.mark.usefixtures("each_engine")
 def test_targets_of_a_model_of_opus_share_a_batch_and_get_ctranslate2s_tokens(opus, tmp_path):
     options = ImportOptions(target_language="de", profile=StopRule.CTRANSLATE2)
@@ -198,17 +169,3 @@ def test_targets_of_a_model_of_opus_share_a_batch_and_get_ctranslate2s_tokens(op
         assert isinstance(outcome, JobResult)
         assert [names[token] for token in outcome.hypotheses[0].token_ids] == result.hypotheses[0]
     assert {ids[0] for ids in sources} == {20, 21}
-
-
-def test_a_group_is_no_language_and_the_import_says_which_are(opus, tmp_path):
-    with pytest.raises(ValueError, match=r"into 'gmw', but 6 others: .*; give one with --target-language"):
-        import_model(opus.directory, tmp_path / "bundle", ImportOptions())
-
-
-def test_a_model_within_a_group_takes_all_its_languages_as_sources(opus, tmp_path):
-    (opus.directory / SETTINGS).write_text(json.dumps({"source_lang": "mul", "target_lang": "mul"}))
-    options = ImportOptions(source_language="fr", target_language="de")
-    languages = import_model(opus.directory, tmp_path / "bundle", options).manifest.tokenizer.languages
-
-    assert len(languages) == 6
-    assert all(one.is_source and one.is_target and one.token for one in languages)

@@ -87,10 +87,6 @@ def test_tokens_are_those_of_generate_in_any_direction(pair, beam_size, early_st
     pair.require_tokens_of_generate(beam_size, early_stopping=early_stopping)
 
 
-def test_the_two_searches_of_generate_differ_here(pair):
-    pair.require_rules_that_differ()
-
-
 @pytest.mark.usefixtures("each_engine")
 def test_tokens_are_those_of_ctranslate2(pair, tmp_path):
     directory = write_ctranslate2_of(pair.theirs, tmp_path / "neighbour")

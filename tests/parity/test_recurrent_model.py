@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from export.runner import GraphRunner
 from export.verify import TOLERANCES, compare, seeded_samples
@@ -80,15 +79,3 @@ def test_sentence_alone_is_bit_for_bit_the_sentence_in_any_company(model, bundle
 
     for job in jobs:
         assert hypotheses(run(EngineLoop(runner), [job])[job.id]) == hypotheses(together[job.id]), f"job {job.id}"
-
-
-def test_padding_of_the_source_changes_nothing(model):
-    sentence, longer = random_sentences(model.config, [5, 9])
-    inputs = torch.tensor([[model.config.start_id, 7, 9]])
-    source = torch.tensor([sentence + [0] * 4, longer])
-
-    with torch.inference_mode():
-        alone = model(source[:1, :5], torch.tensor([5]), inputs)
-        beside = model(source, torch.tensor([5, 9]), inputs.expand(2, -1))
-
-    torch.testing.assert_close(beside[:1], alone, rtol=1e-5, atol=1e-5)

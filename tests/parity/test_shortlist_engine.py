@@ -1,7 +1,5 @@
 """A step with a part of the vocabulary against the step with all of it, and against itself in other company."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,11 +8,9 @@ from model.config import EOS_ID, UNK_ID
 from model.shortlist import Shortlist
 from model.transformer import Transformer
 from service.engine.cpu.native.runner import NativeRunner
-from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
-from service.engine.wire import Hypothesis, Job, SchedulerConfig, SearchParams
+from service.engine.wire import Job, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
-from tests.fakes.steered_jobs import steered
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 ALWAYS = np.array([UNK_ID, EOS_ID, 10, 11, 12, 13, 14, 15, 16, 17])
@@ -80,20 +76,6 @@ def test_sentence_keeps_to_its_own_list_and_does_not_notice_those_of_others(
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_options_keep_to_the_list_too_and_concern_their_own_sentence_alone(model, bundle, shortlist, precision):
-    runner, rng = NativeRunner(bundle, precision=precision), np.random.default_rng(9)
-    jobs = [steered(job, rng, VOCABULARY) if job.id % 3 else job for job in jobs_for(model, 30, seed=8)]
-    together = run(EngineLoop(runner, SchedulerConfig(max_rows=48)), jobs, np.random.default_rng(4))
-
-    for job in jobs:
-        alone = hypotheses(run(EngineLoop(runner), [job])[job.id])
-        found = hypotheses(together[job.id])
-        assert found == alone
-        allowed = {*shortlist.candidates(job.source_ids).tolist(), *job.prefix_ids}
-        assert all(set(one.token_ids) <= allowed for one in found)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
 def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
     """Fewer tokens are allowed than the search looks at."""
     allowed = np.array([UNK_ID, EOS_ID, 10, 11, 12])
@@ -107,25 +89,3 @@ def test_tokens_off_the_list_never_enter_the_beam(model, tmp_path, precision):
         for hypothesis in hypotheses(result):
             assert set(hypothesis.token_ids) <= set(allowed.tolist())
             assert hypothesis.score > -100.0
-
-
-def best_of_each(runner: CpuRunner | NativeRunner, jobs: list[Job]) -> dict[int, tuple[Hypothesis, ...]]:
-    return {number: hypotheses(result) for number, result in run(EngineLoop(runner), jobs).items()}
-
-
-def test_a_model_without_a_list_and_onnx_runtime_consider_all_tokens(model, bundle, tmp_path):
-    jobs = jobs_for(model, 9, seed=5)
-    without = [job._replace(params=job.params._replace(use_shortlist=False)) for job in jobs]
-
-    for runner in (CpuRunner(bundle, precision="fp32"), NativeRunner(write_tiny_bundle(model, tmp_path / "tiny"))):
-        assert best_of_each(runner, jobs) == best_of_each(runner, without)
-    listed = NativeRunner(bundle, precision="fp32")
-    assert best_of_each(listed, jobs) != best_of_each(listed, without)
-
-
-def test_list_for_another_vocabulary_is_refused(model, tmp_path: Path):
-    other = Shortlist.from_links(VOCABULARY + 1, ALWAYS, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    bundle = write_tiny_bundle(model, tmp_path / "tiny", shortlist=other)
-
-    with pytest.raises(ValueError, match="vocabulary"):
-        NativeRunner(bundle)

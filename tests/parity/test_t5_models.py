@@ -125,10 +125,6 @@ def test_tokens_are_those_of_generate(pair, beam_size, early_stopping):
     pair.require_tokens_of_generate(beam_size, early_stopping=early_stopping)
 
 
-def test_the_two_searches_of_generate_differ_here(pair):
-    pair.require_rules_that_differ()
-
-
 def test_tokens_are_those_of_ctranslate2(pair, tmp_path):
     directory = write_ctranslate2_of(pair.theirs, tmp_path / "neighbour")
     for beam_size in (1, 4):
@@ -158,19 +154,6 @@ def test_texts_are_translated_into_the_language_of_their_request(pair):
     expected = tokenizer.decode(generated(pair.theirs, [ids], 1, early_stopping=False)[0])
     assert expected.strip()  # where a model says nothing, the source would stand
     assert found.text == expected
-
-
-@pytest.mark.parametrize("kind", ["madlad"], indirect=True)
-def test_without_added_tokens_ids_are_those_of_sentencepiece(pair, checkpoint, tmp_path):
-    shutil.copytree(checkpoint, tmp_path / "theirs", ignore=shutil.ignore_patterns("tokenizer*"))
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(checkpoint / "spiece.model"))
-
-    source = read_t5(tmp_path / "theirs", OPTIONS["madlad"], tmp_path)
-
-    tokenizer = load_tokenizer(tmp_path, source.tokenizer).between("en", "de")
-    german = processor.piece_to_id("<2de>")
-    assert tokenizer.encode("Good morning.") == [*processor.encode("<2de> Good morning."), processor.eos_id()]
-    assert tokenizer.encode("<2de> to go").count(german) == 1  # what looks like a language in a text stays text
 
 
 @pytest.mark.usefixtures("each_engine")

@@ -40,20 +40,6 @@ def test_both_kinds_of_cpu_get_the_same_translations_and_scores(monkeypatch, bun
     assert translate(CpuRunner(bundle), sources, PARAMS) == with_dot_products
 
 
-def test_every_session_is_made_for_the_cpu_it_runs_on(monkeypatch, bundle):
-    seen: list[frozenset[str]] = []
-
-    def options_for(num_threads: int, flags: frozenset[str]) -> object:
-        seen.append(flags)
-        return session_options(num_threads, flags)
-
-    monkeypatch.setattr(runner, "cpu_flags", lambda: WITHOUT)
-    monkeypatch.setattr(runner, "session_options", options_for)
-    CpuRunner(bundle)
-
-    assert seen == [WITHOUT] * 3  # encoder, step, scorer
-
-
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 saturates")
 @pytest.mark.parametrize("graph", ["encoder", "decoder_step"])
 def test_no_product_keeps_signed_weights_where_they_may_saturate(bundle, graph, tmp_path):

@@ -39,11 +39,6 @@ class Comparison:
     num_sentences: int
     differences: tuple[Difference, ...]
 
-    @property
-    def same_share(self) -> float:
-        """Share of sentences with the same tokens."""
-        return 1.0 - len(self.differences) / self.num_sentences
-
 
 def compare_with_ctranslate2(bundle_dir: Path, fp32_dir: Path, texts: Sequence[str], beam_size: int) -> Comparison:
     """Translate texts with both.

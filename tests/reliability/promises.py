@@ -150,7 +150,6 @@ PROMISES: dict[str, Promise] = {
 # Rows held by tests of these files; a name stands for all tests that begin with it.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "A14": ("test_clocks.py::test_no_deadline_rests_on",),
-    "A16": ("test_threads.py::test_version_",),
     "B7": ("test_connection_limits.py::test_peer_that_never_answers",),
     "B8": ("test_stream_flow.py::test_slow_reader_stops",),
     "B12": ("test_connection_limits.py::test_flood_of_pings",),

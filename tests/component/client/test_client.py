@@ -1,7 +1,7 @@
 """Both clients against a small real server whose answers the test scripts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -11,9 +11,9 @@ from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig
 from service.engine.wire import FinishReason
-from service.errors import DeadlineExceeded, InvalidInput, NotFound, TooLong
+from service.errors import InvalidInput, NotFound, TooLong
 from service.records import TranslateOptions, Translation
-from tests.fakes.scripted_server import QUICK, Context, client, failing, running, shout, shout_each
+from tests.fakes.scripted_server import Context, client, running, shout, shout_each
 
 __all__ = ["client", "running"]
 
@@ -140,40 +140,6 @@ async def test_blocking_client_does_the_same(running):
     assert many == [f"T{n}" for n in range(9)]
     assert model == "loud"
     assert running.service.most_live <= 2
-
-
-async def test_blocking_client_raises_the_same_errors(running):
-    async def sleepy(_: object, __: object) -> pb.TranslateResponse:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    def call(timeout_s: float) -> None:
-        with Client(running.address, QUICK) as client:
-            client.translate(["one"], timeout_s=timeout_s)
-
-    running.service.handler = failing(grpc.StatusCode.NOT_FOUND, "no model for en-xx")
-    with pytest.raises(NotFound, match="en-xx") as caught:
-        await asyncio.to_thread(call, 10.0)
-    assert isinstance(caught.value.__cause__, grpc.RpcError)
-    running.service.handler = sleepy
-    with pytest.raises(DeadlineExceeded):
-        await asyncio.to_thread(call, 0.05)
-
-
-async def test_blocking_client_reads_its_texts_in_its_thread_and_only_as_answers_are_taken(running):
-    taken: list[object] = []
-
-    def texts() -> Iterator[str]:
-        for number in range(100):
-            taken.append(asyncio.current_task() if asyncio._get_running_loop() else None)
-            yield str(number)
-
-    def first() -> str:
-        with Client(running.address, ClientConfig(batch_size=2, max_calls=3)) as client:
-            return next(client.translate_all(texts())).text
-
-    assert await asyncio.to_thread(first) == "0"
-    assert taken == [None] * 6
 
 
 @pytest.mark.parametrize("method", ["translate_all", "translate_stream"])

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
-from service.client.admin import AdminClient
-from service.client.client import _LoopThread
 from service.errors import Unavailable
 from tests.fakes.scripted_server import ScriptedServer, running
 
@@ -106,26 +103,3 @@ def test_blocking_client_that_is_closed_is_unavailable(call: Callable[[Client], 
 
     with pytest.raises(Unavailable, match="the client was closed"):
         call(client)
-
-
-def test_call_that_ends_in_the_iteration_that_stops_the_loop_returns():
-    """Such a call leaves no task to cancel, and what it returned is not handed over yet."""
-    loop = _LoopThread()
-
-    async def call() -> str:
-        return "answer"
-
-    async def call_and_stop() -> "Future[str]":
-        future = loop.submit(call())
-        loop.stop()
-        return future
-
-    assert loop.run(call_and_stop()).result(timeout=120.0) == "answer"
-
-
-def test_admin_client_that_is_closed_is_unavailable():
-    client = AdminClient("127.0.0.1:1")
-    client.close()
-
-    with pytest.raises(Unavailable, match="the client was closed"):
-        client.status()

@@ -1,14 +1,11 @@
 """What the client makes of a call that fails: which error is raised, and what is tried again."""
 
-import asyncio
-
 import grpc
 import pytest
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from protos import translation_pb2 as pb
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
@@ -21,7 +18,7 @@ from service.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tests.fakes.scripted_server import client, failing, failing_first, running, shout
+from tests.fakes.scripted_server import client, failing, failing_first, running
 
 __all__ = ["client", "running"]
 
@@ -77,15 +74,6 @@ async def test_error_details_become_field_reason_and_wait(client, running):
     assert invalid.value.field == "texts[3]"
 
 
-async def test_broken_details_do_not_hide_the_status(client, running):
-    running.service.handler = failing(
-        grpc.StatusCode.INVALID_ARGUMENT, trailers=(("grpc-status-details-bin", b"\xff\xff"),)
-    )
-
-    with pytest.raises(InvalidInput, match="no"):
-        await client.translate(["one"])
-
-
 @pytest.mark.parametrize(
     "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED]
 )
@@ -96,28 +84,6 @@ async def test_passing_trouble_is_retried_unseen(client, running, code):
 
     assert reply.translations[0].text == "ONE"
     assert len(running.service.requests) == 3
-
-
-async def test_call_that_its_caller_cancels_is_not_sent_again(client, running):
-    begun = asyncio.Event()
-
-    async def endless(_: object, __: object) -> pb.TranslateResponse:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    running.service.handler = endless
-    leaving = asyncio.create_task(client.translate(["leaving"]))
-    await asyncio.wait_for(begun.wait(), 60)
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
-
-    running.service.handler = shout
-    for _ in range(20):  # each of them longer than the pause before another attempt
-        await client.translate(["staying"])
-        await asyncio.sleep(0.005)
-    assert [request.texts[0] for request in running.service.requests].count("leaving") == 1
 
 
 async def test_pushback_of_minus_one_ends_the_retries(client, running):

@@ -10,8 +10,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from service.client import AsyncClient, Client, ClientConfig, RetryPolicy, failures
-from service.errors import DeadlineExceeded, DragomanError, Unavailable
+from service.client import AsyncClient, ClientConfig, failures
+from service.errors import DeadlineExceeded, Unavailable
 from tests.fakes.calls import eventually
 from tests.fakes.scripted_server import ScriptedServer
 
@@ -94,17 +94,6 @@ async def test_server_that_stays_unavailable_is_given_up_in_time_with_its_own_wo
         await wait_until_ready(address, 1.0)
 
 
-async def test_server_that_serves_needs_no_time_to_say_so_and_its_watch_is_over_then(serve):
-    servicer = EndingHealth()
-    address = await serve(servicer)
-    async with AsyncClient(address) as client:
-        await client.wait_until_ready(0.0)
-
-        await eventually(lambda: servicer.num_open == 0)
-
-    assert servicer.num_watches == 1
-
-
 async def test_server_that_restarts_is_waited_for():
     servicer = EndingHealth()
     await servicer.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -119,23 +108,6 @@ async def test_server_that_restarts_is_waited_for():
         await asyncio.wait_for(waiting, 60)
     finally:
         await new.server.stop(grace=None)
-
-
-async def test_client_that_is_closed_waits_no_longer(serve):
-    servicer = EndingHealth()
-    await servicer.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-    address = await serve(servicer)
-    client, blocking = AsyncClient(address), Client(address)
-    waits = [asyncio.create_task(client.wait_until_ready(60.0))]
-    waits.append(asyncio.create_task(asyncio.to_thread(blocking.wait_until_ready, 60.0)))
-    await eventually(lambda: servicer.num_watches == 2)
-
-    await client.close()
-    await asyncio.to_thread(blocking.close)
-
-    for error in await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 60):
-        assert isinstance(error, DragomanError)
-        assert "the client was closed" in str(error)
 
 
 async def test_what_keeps_the_client_from_connecting_is_said(silent):
@@ -159,10 +131,3 @@ def silent() -> Iterator[str]:
     """The address of a listener that connects and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-
-
-async def test_without_waiting_a_missing_server_is_an_error_at_once():
-    config = ClientConfig(wait_for_ready=False, retry=RetryPolicy(max_attempts=1))
-    async with AsyncClient("127.0.0.1:1", config) as client:
-        with pytest.raises(Unavailable):
-            await asyncio.wait_for(client.translate(["one"]), 4)

@@ -1,7 +1,6 @@
 """`translate_stream` against a small real server whose streams the test scripts."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig, RetryPolicy
 from service.errors import DeadlineExceeded
 from service.records import Priority, TranslateOptions
-from tests.fakes.calls import eventually
 from tests.fakes.scripted_server import ScriptedServer, running, shout_each, shouted
 
 __all__ = ["running"]
@@ -121,24 +119,6 @@ async def test_answers_come_while_texts_are_still_being_made(running):
     assert seen == ["ONE", "TWO"]
 
 
-async def test_blocking_iterable_is_read_in_a_thread_of_its_own(running):
-    def call() -> list[str]:
-        answered, names = threading.Semaphore(1), []
-
-        def texts() -> Iterator[str]:
-            for text in ("one", "two"):
-                assert answered.acquire(timeout=120.0)
-                names.append(threading.current_thread().name)
-                yield text
-
-        with Client(running.address, QUICK) as client:
-            for _ in client.translate_stream(texts()):
-                answered.release()
-        return names
-
-    assert await asyncio.to_thread(call) == ["stream-texts"] * 2
-
-
 async def test_texts_are_read_only_as_answers_are_taken(running):
     taken = []
 
@@ -216,10 +196,3 @@ async def test_leaving_the_answers_cancels_the_stream(running):
 
     assert (await asyncio.to_thread(call)).startswith("TEXT")
     await asyncio.wait_for(left.wait(), 60)
-
-
-async def test_nothing_is_left_behind(translate):
-    await translate(TEXTS)
-
-    await eventually(lambda: all(thread.name != "stream-texts" for thread in threading.enumerate()))
-    assert [task for task in asyncio.all_tasks() if "Reader" in str(task.get_coro())] == []

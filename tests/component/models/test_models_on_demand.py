@@ -201,16 +201,6 @@ async def test_call_is_refused_with_a_pause_where_all_other_models_are_in_use(tm
         assert await call == "m02"
 
 
-async def test_call_waits_for_a_model_in_use_to_become_idle(tmp_path):
-    async with serving(tmp_path, ("m01", "m02"), max_memory_mb=100) as server:
-        async with in_flight(server, "m01") as call:
-            waiting = asyncio.create_task(server.translate("m02"))
-            await eventually(lambda: server.host("m02").in_use.calls > 0)
-            assert server.loaded == ["m01"]
-
-        assert (await call, await waiting, server.loaded) == ("m01", "m02", ["m02"])
-
-
 async def test_model_that_cannot_start_fails_its_own_calls_and_is_not_tried_for_each(tmp_path):
     async with serving(tmp_path) as server:
         (tmp_path / "m02" / "1" / "fp32" / "encoder.onnx").write_bytes(b"no graph")
@@ -234,18 +224,6 @@ async def test_model_that_is_larger_than_the_ceiling_is_refused_and_leaves_the_o
         assert await server.translate("m01") == "m01"
 
 
-async def test_call_with_too_little_time_is_told_so_and_the_next_one_finds_the_model(tmp_path):
-    async with serving(tmp_path) as server:
-        vars(server.model_cache)["_load_s"] = 30.0
-
-        with pytest.raises(Overloaded, match="the answer would take about 30 s") as refusal:
-            await server.translate("m02", within_s=5.0)
-        await eventually(lambda: "m02" in server.loaded)
-
-        assert refusal.value.reason == "deadline_unattainable"
-        assert await server.translate("m02", within_s=5.0) == "m02"
-
-
 async def test_model_is_unloaded_when_it_was_not_called_for_long(tmp_path):
     async with serving(tmp_path) as server:
         await server.translate("m02")
@@ -255,32 +233,6 @@ async def test_model_is_unloaded_when_it_was_not_called_for_long(tmp_path):
         assert server.loaded == ["m02"]
         assert server.registry.is_ready
         assert await server.translate("m01") == "m01"
-
-
-async def test_model_that_is_called_while_another_idle_one_is_unloaded_stays(tmp_path, monkeypatch):
-    async with serving(tmp_path) as server:
-        await server.translate_in_turn("m01", "m02")
-        first, second = server.host("m01"), server.host("m02")
-        unload = first.unload
-
-        async def unload_while_a_call_comes() -> None:
-            second.in_use.__enter__()
-            await unload()
-
-        monkeypatch.setattr(first, "unload", unload_while_a_call_comes)
-        await server.model_cache.look(time.monotonic() + 700.0)
-
-        assert server.loaded == ["m02"]
-
-
-async def test_models_that_grow_too_large_are_unloaded_until_the_rest_fits(tmp_path, monkeypatch):
-    async with serving(tmp_path) as server:
-        await server.translate_in_turn("m01", "m02", "m03")
-        monkeypatch.setattr(model_cache, "memory_of", lambda pids: 2 * memory_of(pids))
-
-        await server.model_cache.look(time.monotonic())
-
-        assert server.loaded == ["m03"]
 
 
 async def test_model_whose_jobs_wait_gets_one_more_engine_and_gives_it_back(tmp_path):
@@ -309,31 +261,6 @@ async def test_new_version_is_tried_before_it_takes_the_place_of_the_old_one(tmp
 
         versions = {host.info.name: host.info.version for host in server.registry.models}
         assert (versions["m02"], versions["m03"], server.host("m02").state) == ("2", "1", "serving")
-
-
-async def test_call_whose_deadline_passes_while_its_model_is_loaded_leaves_it_to_the_others(tmp_path):
-    async with serving(tmp_path, ("m01", "m02"), max_memory_mb=100) as server:
-        async with in_flight(server, "m01"):
-            late = asyncio.create_task(server.translate("m02"))
-            patient = asyncio.create_task(server.translate("m02"))
-            await eventually(lambda: server.host("m02").in_use.calls == 2)
-            late.cancel()
-            await asyncio.gather(late, return_exceptions=True)
-
-        assert await patient == "m02"
-
-
-async def test_load_that_is_cancelled_before_its_first_step_leaves_no_place_taken(tmp_path):
-    async with serving(tmp_path) as server:
-        host, now = server.host("m02"), time.monotonic()
-        call, reservation = Call(method="", started=now, deadline=now + 60.0), server.admission.admit(1, now=now)
-        load = asyncio.create_task(server.model_cache.load_for(host, call, reservation))
-        await asyncio.sleep(0)  # the load is wanted, and has not begun
-        await server.model_cache.forget(host)
-        with pytest.raises(Unavailable):
-            await load
-
-        assert await server.translate("m02") == "m02"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")

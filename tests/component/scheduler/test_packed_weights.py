@@ -21,16 +21,6 @@ def file_of(packed: PackedWeights) -> Path:
     return packed.spec.packed_weights
 
 
-async def test_nothing_is_written_where_no_weights_are_to_be_shared():
-    spec = EngineSpec(bundle_dir=default_bundle_dir())
-    packed = PackedWeights(spec)
-
-    await packed.prepare(60.0)
-    packed.remove()
-
-    assert packed.spec == spec
-
-
 async def test_weights_are_sealed_and_stay_until_they_are_removed():
     packed, others = PackedWeights(SPEC), PackedWeights(SPEC)
 
@@ -46,15 +36,6 @@ async def test_weights_are_sealed_and_stay_until_they_are_removed():
     assert file_of(others).stat().st_size > 0
     await packed.prepare(60.0)  # a pool may start again
     assert file_of(packed).stat().st_size > 0
-
-
-async def test_the_file_is_closed_with_its_owner():
-    packed = PackedWeights(SPEC)
-    path = file_of(packed)
-
-    del packed
-
-    assert not path.exists()
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
-from export.builder import INLINE_BYTES, Array, GraphBuilder, WeightFile, save_graphs
+from export.builder import Array, GraphBuilder, WeightFile, save_graphs
 from export.runner import open_session
 
 LARGE = np.arange(600, dtype=np.float32).reshape(20, 30)
@@ -32,11 +31,3 @@ def test_two_graphs_read_one_tensor_from_one_place(tmp_path: Path) -> None:
     for name in graphs:
         outputs = open_session(tmp_path / name).run(None, {"x": np.ones((20, 30), np.float32)})
         np.testing.assert_array_equal(outputs[0], LARGE + 1)
-
-
-def test_small_tensors_stay_inside_the_graph(tmp_path: Path) -> None:
-    save_graphs({"sum.onnx": graph_that_adds(WeightFile(), small=SMALL, large=LARGE)}, tmp_path)
-    tensors = onnx.load(tmp_path / "sum.onnx", load_external_data=False).graph.initializer
-
-    assert SMALL.nbytes < INLINE_BYTES <= LARGE.nbytes
-    assert {tensor.name for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL} == {"large"}

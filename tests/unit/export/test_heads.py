@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
 from export import heads
-from export.heads import TokenPair, agreement, choose_heads, intersections, usual_heads
+from export.heads import TokenPair, choose_heads, intersections, usual_heads
 from model.config import ModelConfig
 from model.transformer import Transformer
 from tests.fakes.tiny_model import tiny_config, tiny_model
@@ -36,22 +35,6 @@ def test_co_occurrence_finds_translations_in_any_order():
         assert found.tolist() == np.eye(len(pair.source), dtype=bool)[swapped(len(pair.source))].tolist()
 
 
-def test_word_without_a_counterpart_gets_no_link():
-    pairs = [TokenPair(source, [*target[:1], 5, *target[1:]]) for source, target in swapped_pairs()]
-
-    links = intersections(pairs, range(20))
-
-    assert [found[1].any() for found in links] == [False] * 20
-
-
-def test_agreement_is_the_f1_of_the_best_links_where_any_is_known():
-    gold = np.array([[True, False, False], [False, True, True], [False, False, False]])
-    weights = np.array([[0.9, 0.1, 0.0], [0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
-
-    assert agreement([weights], [gold]) == pytest.approx(2 * 1 / (2 + 3))
-    assert agreement([gold.astype(float)], [gold]) == pytest.approx(2 * 2 / (2 + 3))
-
-
 @pytest.mark.parametrize("is_shifted", [False, True])
 def test_the_head_that_aligns_is_chosen_alone_and_with_its_shift(monkeypatch, is_shifted):
     def weights(model: Transformer, pair: TokenPair) -> np.ndarray:
@@ -69,21 +52,8 @@ def test_the_head_that_aligns_is_chosen_alone_and_with_its_shift(monkeypatch, is
     assert found.agreement == 1.0
 
 
-def test_real_attention_has_a_row_for_each_token_and_the_end():
-    found = heads._weights(tiny_model(tiny_config()), TokenPair([5, 6, 7], [8, 9]))
-
-    assert found.shape == (2, 4, 3, 4)
-    assert np.allclose(found.sum(axis=-1), 1.0, atol=1e-5)
-    assert torch.is_grad_enabled()
-
-
 @pytest.mark.parametrize(("num_layers", "layer"), [(1, 0), (2, 0), (6, 4)])
 def test_where_nothing_was_measured_all_heads_of_the_layer_before_the_last_count(num_layers, layer):
     config = ModelConfig(vocab_size=60, num_decoder_layers=num_layers, num_heads=2, d_model=32)
 
     assert usual_heads(config).heads == ((layer, 0), (layer, 1))
-
-
-def test_no_pairs_are_refused():
-    with pytest.raises(ValueError, match="no pair of sentences"):
-        choose_heads(tiny_model(tiny_config()), [])

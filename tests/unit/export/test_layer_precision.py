@@ -1,11 +1,9 @@
 """Layers that lose too much as int8 keep float weights; calibration can do without text."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto
 
 from export.calibrate import MAX_DIVERGENCE, activation_scales, layer_precisions, observe
@@ -13,7 +11,7 @@ from export.importers.command import Format, import_model
 from export.importers.foreign import ImportOptions
 from export.linear import Int8Products
 from export.onnx_export import LAYERS_NAME, write_graphs
-from export.samples import PROMPTS, prompted_samples
+from export.samples import PROMPTS
 from export.verify import compare, reference_model, translated_samples
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_config, tiny_model
 from tests.parity.marian_model import write_marian
@@ -45,18 +43,6 @@ def test_a_layer_that_int8_destroys_stays_float_and_only_that(tmp_path: Path) ->
     graph = onnx.load(str(tmp_path / "some" / "decoder_step.onnx"), load_external_data=False).graph
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     assert types[f"{SPOILED}.weight"] == TensorProto.FLOAT16
-
-
-@pytest.mark.parametrize(("language", "is_text"), [("en", True), ("en-GB", True), ("mg", False)])
-def test_calibration_without_text_has_sentences_or_tokens_at_random(language: str, is_text: bool) -> None:
-    config = tiny_config()
-    source = SimpleNamespace(source_language=language, config=config)
-    samples = prompted_samples(source, SimpleNamespace(encode=lambda text: [len(text) % config.vocab_size]))  # type: ignore[arg-type]
-    all_of_them = [list(ids) for ids in (*samples.calibration, *samples.verification)]
-
-    assert sorted(all_of_them) == sorted([len(text) % config.vocab_size] for text in PROMPTS) or not is_text
-    assert is_text or all(ids[-1] == config.eos_id and max(ids) < config.vocab_size for ids in all_of_them)
-    assert len(samples.calibration) == 4 * len(samples.verification)
 
 
 def test_an_import_without_text_has_int8_graphs_a_report_and_golden_sentences(

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from export.builder import Array
-from export.verify import TOLERANCES, Parity, ParityError, compare, seeded_samples, translated_samples
-from tests.fakes.tiny_model import TinyGraphs, random_sentences, tiny_graphs, tiny_model
+from export.verify import TOLERANCES, Parity, ParityError, compare, seeded_samples
+from tests.fakes.tiny_model import TinyGraphs, tiny_graphs, tiny_model
 
 EQUAL = Parity(largest_difference=0.0, mean_difference=0.0, same_best_token=1.0, positions=10)
 
@@ -60,51 +60,6 @@ def test_one_wrong_parameter_is_refused(graphs: TinyGraphs, parameter: str) -> N
 
     with pytest.raises(ParityError, match=r"fp32: largest_difference is 0\.\d+ log-probability, at most 0\.001 is"):
         parity.require("fp32", TOLERANCES["fp32"])
-
-
-def test_either_of_two_tokens_that_are_as_good_is_the_best(graphs: TinyGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model(graphs.config)  # whose tokens come in equal pairs
-
-    def odd_ones_first(source: Array, source_lengths: Array, targets: Array) -> Iterator[Array]:
-        lengths = torch.from_numpy(source_lengths)
-        states = model.decode(torch.from_numpy(targets), model.encode(torch.from_numpy(source), lengths), lengths)
-        log_probs = model.log_probs(model.project(states)).numpy().copy()
-        log_probs[..., 1::2] += 1e-5
-        yield from log_probs.transpose(1, 0, 2)
-
-    monkeypatch.setattr(graphs.runner, "forced_log_probs", odd_ones_first)
-    with torch.inference_mode():
-        model.embedding.weight[1::2] = model.embedding.weight[::2]
-        parity = compare(graphs.runner, model, seeded_samples(graphs.config))
-
-    assert parity.same_best_token == 1.0
-
-
-def test_translated_samples_force_the_graphs_own_translation(graphs: TinyGraphs) -> None:
-    sentences = random_sentences(graphs.config, lengths=(3, 8))
-    (sample,) = translated_samples(graphs.runner, graphs.config, sentences)
-
-    assert [row[:length].tolist() for row, length in zip(sample.source, sample.source_lengths, strict=True)] == (
-        sentences
-    )
-    log_probs = np.stack(
-        list(graphs.runner.forced_log_probs(sample.source, sample.source_lengths, sample.targets)), axis=1
-    )
-    for best, row, length in zip(log_probs.argmax(-1), sample.targets, sample.target_lengths, strict=True):
-        assert best[: length - 1].tolist() == row[1:length].tolist()
-
-
-def test_what_lies_behind_a_target_is_not_compared(graphs: TinyGraphs) -> None:
-    whole = seeded_samples(graphs.config)[-1]
-    cut = whole._replace(target_lengths=np.arange(1, 9))
-
-    assert compare(graphs.runner, graphs.model, [cut]).positions == sum(range(1, 9))
-
-
-def test_batches_are_translated_as_each_sentence_alone(graphs: TinyGraphs) -> None:
-    sentences = random_sentences(graphs.config, lengths=range(2, 22))
-
-    assert graphs.runner.greedy(sentences, 12) == [graphs.runner.greedy([one], 12)[0] for one in sentences]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from model.augment import add_brackets, add_emoji, add_tag, augment, misspell, neighbours, replace_spans, shared_spans
+from model.augment import add_tag, augment, shared_spans
 from model.corpus import Pair
 from model.pieces import SENTINELS
 from model.recipe import AugmentationConfig
@@ -25,14 +25,6 @@ def test_each_change_has_its_share_and_repeats():
     assert sum(pair.source[0] == "h" for pair in changed) == pytest.approx(200, abs=50)
     assert sum(not pair.target.endswith(".") for pair in changed) == pytest.approx(100, abs=40)
     assert list(augment(pairs, AugmentationConfig(), seed=1)) == pairs
-
-
-def test_a_document_goes_on_with_its_next_line_and_other_pairs_with_the_next_one():
-    pairs = [Pair(str(n), str(n)) for n in range(4)]
-    following = {pairs[0]: Pair("a", "a"), Pair("a", "a"): Pair("b", "b")}
-
-    assert [pair.source for pair in neighbours(pairs, 0, 3, following)] == ["0", "a", "b"]
-    assert [pair.source for pair in neighbours(pairs, 3, 3, following)] == ["3", "0", "a"]
 
 
 @pytest.mark.parametrize(
@@ -59,25 +51,6 @@ def test_spans_become_the_same_sentinels_on_both_sides():
         assert len(set(in_source)) == len(in_source)
 
 
-def test_at_most_as_many_spans_are_replaced_as_there_are_sentinels():
-    text = " ".join(f"{n}x{n}" for n in range(10, 40))
-    spans = Pair(text.replace("x", " "), text.replace("x", " "))
-
-    replaced = replace_spans(
-        Pair(" ".join(map(str, range(10, 40))), " ".join(map(str, range(10, 40)))), iter(SENTINELS), random.Random(1)
-    )
-
-    assert replaced.source == replaced.target
-    assert sum(one in SENTINELS for one in replaced.source) == len(SENTINELS)
-    assert not shared_spans(spans)
-
-
-def test_a_control_character_of_a_corpus_is_no_sentinel():
-    changed = augment([Pair(f"one{SENTINELS[3]}two", "eins zwei")], AugmentationConfig(tags=1e-9), seed=1)
-
-    assert list(changed) == [Pair("one two", "eins zwei")]
-
-
 def test_a_tag_stands_in_the_same_order_on_both_sides():
     for seed in range(20):
         tagged = add_tag(PAIR, iter(SENTINELS), random.Random(seed))
@@ -85,27 +58,6 @@ def test_a_tag_stands_in_the_same_order_on_both_sides():
         marks = [[one for one in side if one in SENTINELS] for side in tagged]
         assert marks[0] == marks[1] in (list(SENTINELS[:1]), list(SENTINELS[:2])), f"seed {seed}"
         assert Pair(*(side.translate(dict.fromkeys(map(ord, SENTINELS))).strip() for side in tagged)) == PAIR
-
-
-def test_pictures_and_brackets_are_the_same_on_both_sides():
-    for edit, seed in itertools.product((add_emoji, add_brackets), range(20)):
-        source, target = edit(Pair("word", "Wort"), random.Random(seed))
-
-        assert source.replace("word", "Wort") == target != "Wort", f"seed {seed}"
-
-
-def test_misspelling_leaves_the_target_and_most_of_the_source():
-    drawn = [misspell(PAIR, random.Random(seed)) for seed in range(50)]
-
-    assert {pair.target for pair in drawn} == {PAIR.target}
-    assert len({pair.source for pair in drawn}) > 10
-    assert all(abs(len(pair.source) - len(PAIR.source)) <= 5 for pair in drawn)
-
-
-def test_capitals_are_made_on_both_sides():
-    assert list(augment([Pair("a Street", "eine Straße")], AugmentationConfig(uppercase=1.0), 1)) == [
-        Pair("A STREET", "EINE STRASSE")
-    ]
 
 
 def test_every_option_changes_something():

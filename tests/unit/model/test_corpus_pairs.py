@@ -1,7 +1,6 @@
 """From files to pairs: reading, cleaning, samples, and what is held out."""
 
 import gzip
-import itertools
 from pathlib import Path
 
 import pytest
@@ -87,16 +86,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, why):
 
     with pytest.raises(ValueError, match=rf"broken\.gz cannot be read: .*{why}"):
         read_lines(tmp_path / "broken.gz")
-
-
-def test_a_sample_of_a_document_keeps_neighbours_together(tmp_path):
-    write_corpus(tmp_path, "book", [(f"line {n}", f"Zeile {n}") for n in range(320)])
-
-    found = read_corpus(tmp_path, CorpusConfig(name="book", max_pairs=40, document=True), EN_DE, seed=1)
-
-    numbers = [int(pair.source.split()[1]) for pair in found]
-    assert len(found) == 40
-    assert sum(after == before + 1 for before, after in itertools.pairwise(numbers)) >= 37
 
 
 def test_the_same_pairs_are_held_out_in_either_direction_and_none_shares_a_side_with_training():

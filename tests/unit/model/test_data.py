@@ -7,37 +7,13 @@ import torch
 
 from model.config import BOS_ID, EOS_ID
 from model.corpus import Pair
-from model.data import EpochBatches, Example, collate, cut_batches, encode_pairs, sampling_encoder
+from model.data import EpochBatches, Example, collate, cut_batches, encode_pairs
 from model.recipe import AugmentationConfig, BatchConfig, Languages
 from model.tokenizer import Tokenizer
 from model.tools.extend_vocabulary import extend_pieces
 from tests.conftest import ENGLISH, GERMAN
 
 EN_DE = Languages(source="en", target="de")
-
-
-class PieceTokenizer:
-    """A tokenizer whose ids tell whether a text's pieces were drawn: sentencepiece's draws differ by process."""
-
-    def seed(self, seed: int) -> None:
-        pass
-
-    def encode(self, text: str) -> list[int]:
-        return [0]
-
-    def sample(self, text: str, alpha: float) -> list[int]:
-        return [1]
-
-
-def test_a_share_of_the_texts_is_sampled():
-    """Which texts these are is Python's own random stream, which is the same on every machine."""
-    first, again, other = (
-        [encode("text")[0] for _ in range(1_000)]
-        for encode in (sampling_encoder(PieceTokenizer(), 0.25, seed) for seed in (1, 1, 2))  # type: ignore[arg-type]
-    )
-
-    assert first == again != other
-    assert sum(first) == pytest.approx(250, abs=40)
 
 
 @pytest.fixture(scope="module")
@@ -85,26 +61,6 @@ def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
 
     for ours, expected in zip(resumed, whole[4:], strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
-
-
-def test_a_resumed_epoch_of_sampled_pieces_has_the_pairs_that_were_left(tokenizer, monkeypatch):
-    monkeypatch.setattr(Tokenizer, "seed", lambda *_: None)  # another process draws other pieces
-    pairs = [Pair(*sides) for sides in zip(ENGLISH, GERMAN, strict=True)]
-    config, augmentation = BatchConfig(max_tokens=60), AugmentationConfig(sample_pieces=0.5)
-
-    def texts(skip: int) -> list[set[str]]:
-        batches = EpochBatches(pairs, tokenizer, config, augmentation, 1).epoch(0, skip)
-        return [{tokenizer.decode(row) for row in batch.source.tolist()} for batch in batches]
-
-    whole = texts(0)
-
-    assert len(whole) > 2
-    assert texts(2) == whole[2:]
-
-
-def test_sentinels_need_a_tokenizer_that_has_them(tokenizer):
-    with pytest.raises(ValueError, match="the tokenizer has no sentinels: start with --init"):
-        EpochBatches([Pair("a", "b")], tokenizer, BatchConfig(), AugmentationConfig(tags=0.1), seed=1)
 
 
 def test_batches_hold_sentinels_and_generated_pairs(tmp_path, tiny_tokenizer_path):

@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.files import kind_of, require_writable, write_whole, writing
-
-NULL_DEVICE = os.makedev(1, 3)
-
-
-def write_half(file: Path, error: OSError) -> None:
-    with writing(file) as stream:
-        stream.write(b"half")
-        raise error
+from model.files import kind_of, require_writable, write_whole
 
 
 def mode_of(file: Path) -> int:
@@ -50,40 +42,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft_and_names_the_file(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_an_error_of_the_one_who_writes_is_raised_as_it_is_and_nothing_is_written(tmp_path):
-    file = tmp_path / "file"
-
-    with pytest.raises(OSError, match="of the source") as caught:
-        write_half(file, OSError(errno.EIO, "of the source"))
-
-    assert caught.value.filename is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_disk_that_is_full_in_mid_write_is_named_with_the_file(tmp_path):
-    with pytest.raises(OSError, match="No space left") as caught:
-        write_half(tmp_path / "file", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-
-    assert caught.value.filename == str(tmp_path / "file")
-
-
-def test_the_draft_of_a_killed_process_with_our_number_is_no_hindrance(tmp_path):
-    (tmp_path / f".file.{os.getpid()}.draft").write_text("half")
-
-    write_whole(tmp_path / "file", b"whole")
-
-    assert (tmp_path / "file").read_bytes() == b"whole"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_name_as_long_as_the_file_system_takes_has_room_for_its_draft(tmp_path):
-    file = tmp_path / ("ä" * 127)
-
-    write_whole(file, b"content")
-
-    assert file.read_bytes() == b"content"
-
-
 @pytest.mark.parametrize(("new_mode", "expected"), [({"new_mode": 0o600}, 0o600), ({}, 0o640)])
 def test_a_new_file_has_the_permissions_asked_for_less_what_the_umask_takes(tmp_path, new_mode, expected):
     before = os.umask(0o027)
@@ -104,26 +62,6 @@ def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
     write_whole(file, b"", new_mode=0o640)
 
     assert mode_of(file) == mode
-
-
-def test_a_file_keeps_its_user_and_group_or_only_its_group_or_takes_what_the_group_could(tmp_path, monkeypatch):
-    asked = []
-
-    def refuse(descriptor: int, user: int, group: int) -> None:
-        asked.append((user, group))
-        raise PermissionError
-
-    file = tmp_path / "file"
-    file.write_text("old")
-    file.chmod(0o664)
-    known = file.stat()
-    monkeypatch.setattr(os, "fchown", refuse)
-
-    write_whole(file, b"new")
-
-    assert file.read_bytes() == b"new"
-    assert asked == [(known.st_uid, known.st_gid), (-1, known.st_gid)]
-    assert mode_of(file) == 0o644  # another group now: it may do what all others may
 
 
 def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
@@ -178,19 +116,6 @@ def test_a_device_is_written_to_and_stays_a_device():
     assert (kind_of(Path("/dev/null")), set(Path("/dev").iterdir())) == ("a character device", around)
 
 
-def test_a_device_of_any_name_is_written_to_and_stays_a_device(tmp_path):
-    device = tmp_path / "file.txt"
-    try:
-        os.mknod(device, 0o666 | stat.S_IFCHR, NULL_DEVICE)
-        device.write_bytes(b"")
-    except OSError:
-        pytest.skip("only root makes devices")
-
-    write_whole(device, b"content")
-
-    assert kind_of(device) == "a character device"
-
-
 @pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "a link"])
 def test_an_open_file_gets_the_content_where_it_stands_and_keeps_what_it_has(tmp_path, name):
     file = tmp_path / "file"
@@ -204,13 +129,6 @@ def test_an_open_file_gets_the_content_where_it_stands_and_keeps_what_it_has(tmp
         stream.write(b"of others")
 
     assert file.read_bytes() == b"of others, ours, of others"
-
-
-def test_an_open_file_that_is_closed_is_an_error_with_its_name():
-    with pytest.raises(OSError, match="Bad file descriptor") as caught:
-        write_whole(Path("/dev/fd/987"), b"")
-
-    assert caught.value.filename == "/dev/fd/987"
 
 
 @pytest.mark.parametrize("write", [lambda file: write_whole(file, b"new"), require_writable])

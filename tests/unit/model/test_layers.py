@@ -4,10 +4,8 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
-from model.config import NormPlacement
-from model.layers import Dropout, Residual, scaled_dot_product_attention
+from model.layers import Dropout, scaled_dot_product_attention
 
 
 def test_attention_is_equation_1_row_by_row():
@@ -25,17 +23,6 @@ def test_attention_is_equation_1_row_by_row():
         assert torch.allclose(
             values[0, 0, row], sum(w * v for w, v in zip(expected, value[0, 0], strict=True)), atol=1e-6
         )
-
-
-def test_residual_places_the_norm_before_or_after_the_sum():
-    torch.manual_seed(5)
-    norm, x = nn.LayerNorm(4), torch.randn(2, 3, 4) * 3
-
-    pre = Residual(NormPlacement.PRE, 0.0)(x, norm, lambda states: 2 * states)
-    post = Residual(NormPlacement.POST, 0.0)(x, norm, lambda states: 2 * states)
-
-    assert torch.allclose(pre, x + 2 * norm(x), atol=1e-6)
-    assert torch.allclose(post, norm(3 * x), atol=1e-6)
 
 
 def test_dropout_masks_depend_on_the_update_alone():

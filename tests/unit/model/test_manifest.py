@@ -25,10 +25,6 @@ def changed(**fields: object) -> str:
     return json.dumps(json.loads(manifest("int8").to_json()) | fields)
 
 
-def test_a_manifest_survives_its_json():
-    assert Manifest.from_json(manifest("int8", "fp32").to_json()) == manifest("int8", "fp32")
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format_version": 1}', "null", "[" * 100_000])
 def test_a_malformed_manifest_is_refused(directory, text):
     assert "manifest.json" in refusal(directory, text)
@@ -68,14 +64,6 @@ def test_a_decoding_default_that_no_request_could_give_is_refused(directory, nam
         assert f"{name} is {value!r}, it must be {wanted}" in refusal(directory, changed(decoding={name: value}))
 
 
-@pytest.mark.parametrize(
-    ("name", "limits"), [("beam_size", (1, 64)), ("length_penalty", (0, 5.0)), ("patience", (0.1, 8))]
-)
-def test_a_decoding_default_may_be_at_its_limits(name, limits):
-    for value in limits:
-        assert getattr(Manifest.from_json(changed(decoding={name: value})).decoding, name) == value
-
-
 def test_a_bundle_says_how_its_searches_end_or_they_end_as_those_of_ctranslate2(directory):
     own = Manifest.from_json(changed(decoding={"stop_rule": "hf", "forced_end": True}))
 
@@ -83,8 +71,3 @@ def test_a_bundle_says_how_its_searches_end_or_they_end_as_those_of_ctranslate2(
     assert Manifest.from_json(changed(decoding={})).profile == USUAL_PROFILE
     assert "'beam' is not a valid StopRule" in refusal(directory, changed(decoding={"stop_rule": "beam"}))
     assert "forced_end is 1, it must be true or false" in refusal(directory, changed(decoding={"forced_end": 1}))
-
-
-def test_a_bundle_that_does_not_say_how_long_a_sentence_may_be_is_reliable_for_all():
-    assert Manifest.from_json(changed(decoding={})).decoding.reliable_source_tokens is None
-    assert Manifest.from_json(changed(decoding={"reliable_source_tokens": 90})).decoding.reliable_source_tokens == 90

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from model.config import Activation, ModelConfig, NormPlacement
+from model.config import Activation, ModelConfig
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,6 @@ from model.config import Activation, ModelConfig, NormPlacement
 def test_impossible_dimensions_are_refused(fields: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
         ModelConfig(**fields)
-
-
-def test_a_config_survives_json():
-    config = ModelConfig(d_model=16, norm_placement=NormPlacement.POST)
-
-    assert ModelConfig(**json.loads(json.dumps(asdict(config)))) == config
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import torch
 
 import model.recipe
 from model.bundle import included_bundle_dirs
@@ -46,13 +45,6 @@ def test_an_included_model_can_be_trained_on_by_its_recipe(bundle):
     recipe = load_recipe(next(path for path in RECIPES if path.stem == f"{bundle.name}-robust"))
 
     assert recipe.config == load_checkpoint(bundle).config
-
-
-def test_the_teacher_has_about_55_million_parameters():
-    recipe = load_recipe(next(path for path in RECIPES if path.stem == "en-de-teacher"))
-
-    with torch.device("meta"):
-        assert 50e6 < Transformer(recipe.config).num_parameters < 65e6
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

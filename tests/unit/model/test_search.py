@@ -6,11 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.config import BOS_ID, EOS_ID, ModelConfig
-from model.search import BeamConfig, beam_search, greedy_search, num_wanted, score
-from model.transformer import Transformer
-from service.engine import beam
-from service.engine.wire import SearchParams
+from model.config import BOS_ID, EOS_ID
+from model.search import BeamConfig, beam_search
 
 A, B, C = 4, 5, 6
 
@@ -48,11 +45,6 @@ GARDEN_PATH = ScriptedModel(
 )
 
 
-def test_greedy_search_and_beam_1_take_the_likeliest_first_step():
-    assert beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=1))[0].tokens == [A, C]
-    assert greedy_search(GARDEN_PATH, torch.tensor([[A, EOS_ID]]), torch.tensor([2]), 10) == [[A, C]]
-
-
 def test_beam_finds_the_likelier_whole():
     best = beam_search(GARDEN_PATH, [A, EOS_ID], BeamConfig(beam_size=2))[0]
 
@@ -67,20 +59,3 @@ def test_patience_waits_for_more_hypotheses():
     assert [hypothesis.tokens for hypothesis in hasty] == [[B, C], [A, C]]  # both end at the same step
     assert [hypothesis.tokens for hypothesis in patient[:2]] == [[B, C], [A, C]]
     assert len(patient) > 2
-
-
-def test_score_is_the_searchs_own_score():
-    model = Transformer(ModelConfig(vocab_size=12, d_model=8, d_ff=16, num_heads=2)).initialize(3).eval()
-
-    for hypothesis in beam_search(model, [5, 6, EOS_ID], BeamConfig(beam_size=3, max_target_tokens=40)):
-        if len(hypothesis.tokens) < 40:
-            assert score(model, [5, 6, EOS_ID], hypothesis.tokens) == pytest.approx(hypothesis.score, abs=1e-4)
-
-
-def test_as_many_hypotheses_are_waited_for_as_the_engine_waits_for():
-    for beam_size in range(1, 9):
-        just_below = [(half + 0.5) / beam_size - 1e-9 for half in range(2 * beam_size)]  # a half once it is a float32
-        for patience in (0.1, 1 / 3, 1.0, 1.7, *just_below):
-            wanted = beam.num_wanted(SearchParams(beam_size=beam_size, patience=patience, num_hypotheses=1))
-
-            assert num_wanted(BeamConfig(beam_size=beam_size, patience=patience)) == wanted, (beam_size, patience)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from model.config import EOS_ID, UNK_ID
 from model.shortlist import Shortlist
@@ -34,14 +32,6 @@ def test_candidates_are_what_is_always_allowed_and_what_the_source_tokens_may_be
     assert shortlist().candidates([4, 7, 4]).tolist() == [0, 1, 3, 5, 6, 9, 11]
     assert shortlist().candidates([8, EOS_ID]).tolist() == shortlist().candidates([]).tolist() == ALWAYS
     assert shortlist().entries.tolist() == [5, 9, 5, 0, 6]  # nothing that is always allowed
-
-
-@given(st.lists(st.integers(0, VOCAB_SIZE - 1)), st.lists(st.integers(0, VOCAB_SIZE - 1)))
-def test_the_candidates_of_two_sources_together_are_the_union_of_theirs(first, second):
-    lists = shortlist()
-
-    union = np.union1d(lists.candidates(first), lists.candidates(second))
-    assert lists.candidates([*first, *second]).tolist() == union.tolist()
 
 
 @pytest.mark.parametrize("vocab_size", [VOCAB_SIZE, 1 << 16, (1 << 16) + 1])
@@ -94,9 +84,3 @@ def test_a_file_of_another_size_is_refused(path, size):
 
     with pytest.raises(ValueError, match=rf"shortlist\.csr: has {size} bytes"):
         Shortlist.load(path, VOCAB_SIZE)
-
-
-def test_the_end_that_must_be_allowed_is_the_model_s(path):
-    assert Shortlist.load(path, VOCAB_SIZE, end_id=UNK_ID).end_id == UNK_ID
-    with pytest.raises(ValueError, match=r"end-of-sentence \(id 5\) is not always allowed"):
-        Shortlist.load(path, VOCAB_SIZE, end_id=5)

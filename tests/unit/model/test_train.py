@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,6 @@ from tests.fakes.tiny_run import data, tiny_recipe, trainer
 
 __all__ = ["data"]
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
 _LOSSES_THAT_STALL = (5.0, 4.0, 3.0, 3.1, 3.2, 3.3, 3.4)  # the best is the third
 STALLING: dict[str, Any] = {"validate_every": 1, "patience": 4, "average_last": 2, "keep_last": 2}
 ONE_UPDATE: dict[str, Any] = {"max_updates": 1, "average_last": 1, "validation_sentences": 1}
@@ -122,21 +120,6 @@ def test_the_whole_schedule_fits_the_minutes_that_are_given(data, tmp_path, monk
     assert 60 * minutes <= run.progress.elapsed_s < 60 * minutes + 10
 
 
-@pytest.mark.usefixtures("clock")
-def test_a_resumed_run_goes_on_with_the_minutes_that_are_left(data, tmp_path):
-    short: dict[str, Any] = {"average_last": 1, "validation_sentences": 1}
-    trainer(data, tmp_path / "run", minutes=0.5, **short).train()
-    done = resume(data, tmp_path / "run", minutes=0.5, **short)
-    longer = resume(data, tmp_path / "run", minutes=1.0, **short)
-    before = longer.progress.update
-
-    done.train()
-    longer.train()
-
-    assert done.progress.update == before
-    assert before < longer.progress.update < 3 * before
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
 def test_batches_that_another_process_makes_are_the_same_from_any_place_on(data, tmp_path):
     batches = trainer(data, tmp_path / "run").batches
@@ -150,36 +133,6 @@ def test_batches_that_another_process_makes_are_the_same_from_any_place_on(data,
         assert (group.epoch, group.batch) == (expected.epoch, expected.batch)
         for batch, same in zip(group.batches, expected.batches, strict=True):
             assert all(map(torch.equal, batch, same))
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_several_processes_make_the_batches_of_an_epoch_each(data, tmp_path):
-    batches = trainer(data, tmp_path / "run").batches
-    expected = {number: list(batches.epoch(number)) for number in range(4)}
-    size = len(expected[0])
-
-    made = itertools.islice(BatchGroups(batches, 1).prefetched(2, pinned=False), 3 * size)
-    found = [group for group in made if group.epoch < 2]
-
-    assert [group.epoch for group in found[:4]] == [0, 1, 0, 1]
-    for group in found:
-        assert all(map(torch.equal, group.batches[0], expected[group.epoch][group.batch - 1]))
-
-
-@pytest.mark.skipif(not PAGE.exists(), reason="not in a checkout")
-def test_a_checkpoint_can_be_cut_into_pieces_and_joined_as_the_page_says(whole_run, tmp_path):
-    cut, join = (line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if "average.tar." in line)
-    here, there = whole_run.parent, tmp_path
-
-    subprocess.run(cut.replace("RUN", whole_run.name).replace("16M", "16K"), shell=True, cwd=here, check=True)
-    pieces = sorted(here.glob("average.tar.*"))
-    for piece in pieces:
-        piece.rename(there / piece.name)
-    subprocess.run(join, shell=True, cwd=there, check=True)
-
-    assert len(pieces) > 3
-    joined, original = load_checkpoint(there / whole_run.name / "average"), load_checkpoint(whole_run / "average")
-    assert all(torch.equal(joined.weights[name], tensor) for name, tensor in original.weights.items())
 
 
 @pytest.fixture
@@ -237,21 +190,6 @@ def test_a_run_can_start_from_given_weights_and_their_tokenizer_but_keeps_its_ow
         trainer(data, tmp_path / "x", initial=replace(initial, config=replace(initial.config, num_encoder_layers=2)))
 
 
-def test_a_point_without_its_checkpoint_is_forgotten(data, tmp_path, monkeypatch):
-    killed = trainer(data, tmp_path / "run", **ONE_UPDATE)
-
-    def kill(scores: dict[str, float]) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(killed, "_save", kill)
-    with pytest.raises(KeyboardInterrupt):
-        killed.train()
-    again = resume(data, tmp_path / "run", **ONE_UPDATE)
-    again.train()
-
-    assert [point["update"] for point in again.curve.points()] == [1]
-
-
 def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_path):
     options: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
     prepare_run(tiny_recipe(data, **ONE_UPDATE), data, tmp_path / "run", **options).train()
@@ -265,35 +203,6 @@ def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_
     longer.resume()
     assert longer.progress.update == 1
     assert json.loads((tmp_path / "run" / RECIPE_NAME).read_text())["schedule"]["max_updates"] == 2
-
-
-@pytest.mark.parametrize(
-    ("schedule", "message"),
-    [
-        ({"bleu_tokenizer": "13b"}, r"bleu_tokenizer is '13b', accepted are 13a, "),
-        ({"validation_sets": (), "held_out": 1e-9}, r"schedule\.held_out is 1e-09, which holds none of \d+ pairs out"),
-    ],
-)
-def test_a_run_that_could_not_validate_is_refused_before_the_first_update(data, tmp_path, schedule, message):
-    with pytest.raises(ValueError, match=message):
-        trainer(data, tmp_path, **schedule)
-
-
-def test_a_resumed_run_validates_on_what_it_began_with(data, tmp_path):
-    recipe = tiny_recipe(data, **ONE_UPDATE)
-    run: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
-    prepare_run(recipe, data, tmp_path, **run).train()
-    other = replace(recipe, schedule=replace(recipe.schedule, held_out=0.2))
-
-    with pytest.raises(ValueError, match=r"schedule\.held_out"):
-        prepare_run(other, data, tmp_path, **run)
-
-
-def test_initial_weights_of_another_shape_are_refused_by_what_differs(data, tmp_path, initial):
-    other = replace(initial, config=replace(initial.config, d_ff=128))
-
-    with pytest.raises(ValueError, match=r"the initial weights do not fit: d_ff is 128, the recipe asks for 64$"):
-        trainer(data, tmp_path, initial=other)
 
 
 def test_the_command_refuses_to_overwrite_a_run_and_names_what_is_missing(whole_run, data, tmp_path):

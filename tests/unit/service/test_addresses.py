@@ -1,12 +1,11 @@
 """Addresses to listen on: which ones a host stands for, and what is said where one cannot be had."""
 
-import errno
 import socket
 from contextlib import ExitStack
 
 import pytest
 
-from service.addresses import Address, ListenError, reserve_port
+from service.addresses import Address, ListenError
 
 
 def has_ipv6() -> bool:
@@ -57,33 +56,6 @@ def test_port_that_is_taken_at_one_of_the_addresses_is_refused(taken):
         for host in ("localhost", "::"):
             with pytest.raises(ListenError, match=rf"{port} \(test\): Address already in use; find its owner"):
                 Address(host, port).check_free("test")
-
-
-def test_host_is_reached_at_the_others_where_it_lacks_an_address(monkeypatch):
-    make = socket.socket
-
-    def without_ipv6(family: int, *rest: int) -> socket.socket:
-        if family == socket.AF_INET6:
-            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
-        return make(family, *rest)
-
-    monkeypatch.setattr(socket, "socket", without_ipv6)
-
-    (only,) = Address("localhost", 0).open("test")
-
-    with only:
-        assert only.getsockname()[0] == "127.0.0.1"
-    with pytest.raises(ListenError, match="Address family not supported"):
-        Address("::1", 0).open("test")
-
-
-def test_port_that_is_reserved_can_be_shared():
-    holders, port = reserve_port(Address("127.0.0.1", 0), "test")
-    shared = Address("127.0.0.1", port).open("test", is_shared=True)
-
-    assert [one.getsockname()[1] for one in (*holders, *shared)] == [port, port]
-    for one in (*holders, *shared):
-        one.close()
 
 
 @pytest.mark.parametrize("was_shared", [False, True])

@@ -1,6 +1,5 @@
 """What a message says of a package that is missing: its own name, and never Dragoman's, which is on no index."""
 
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,10 +44,3 @@ def test_missing_package_is_named_with_its_extra(
         use()
 
     assert str(refused.value) == message + how_to_install(extra)
-
-
-@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not in a checkout")
-def test_nobody_is_sent_to_an_index_for_dragoman():
-    files = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("service/**/*.py"), *ROOT.glob("deploy/**/*.yaml")]
-
-    assert [path.name for path in files if re.search(r"\bdragoman\[", path.read_text(encoding="utf-8"))] == []

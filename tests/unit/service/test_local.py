@@ -88,16 +88,6 @@ def test_order_is_kept_whatever_is_read_ahead(window):
     assert [translation.text for translation in translations] == [word[::-1] for word in words]
 
 
-def test_texts_of_a_window_start_longest_first_and_blank_ones_not_at_all():
-    loop = BackwardsLoop()
-
-    translations = list(translator(loop).translate_all(["", "a", "bbb", "  ", "cc"]))
-
-    assert [one.text for one in translations] == ["", "a", "bbb", "  ", "cc"]
-    assert [one.source_tokens for one in translations] == [0, 2, 4, 0, 3]
-    assert [len(job.source_ids) for job in loop.submitted] == [4, 3, 2]
-
-
 def test_reading_ahead_is_bounded_and_the_engine_never_waits_for_the_end_of_a_window():
     loop = BackwardsLoop(rows=2)
     taken = []
@@ -150,14 +140,6 @@ def test_text_that_is_too_long_or_that_the_engine_fails_for_has_an_error_of_its_
     assert [type(error) for error in errors] == [type(None), TooLong, TooLong, InvalidInput, InternalError, type(None)]
     assert all(f"texts[{index}]" in str(errors[index]) for index in (1, 2, 3))
     assert [translations[0].text, translations[5].text] == ["ko", "enif"]
-
-
-def test_an_option_out_of_range_is_refused_before_anything_is_read():
-    unread = iter(["a"])
-
-    with pytest.raises(InvalidInput, match="max_target_tokens is 51"):
-        translator().translate_all(unread, TranslateOptions(max_target_tokens=51))
-    assert list(unread) == ["a"]
 
 
 def test_a_caller_that_stops_early_leaves_nothing_behind():

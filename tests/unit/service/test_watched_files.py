@@ -54,22 +54,6 @@ def test_a_change_is_seen_after_the_period_and_not_before(tmp_path, clock, log):
     assert (event["event"], event["length"]) == ("it_reloaded", 5)
 
 
-def test_a_link_that_points_elsewhere_is_a_change(tmp_path, clock):
-    """Kubernetes replaces a whole directory of secrets like this."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "key").write_text(name)
-    link, draft = tmp_path / "now", tmp_path / "draft"
-    link.symlink_to("one")
-    watched = watch(Reader(link / "key"), clock)
-
-    draft.symlink_to("two")
-    draft.replace(link)
-    clock.now = PERIOD_S
-
-    assert watched.current() == "two"
-
-
 def test_a_file_that_cannot_be_read_is_tried_each_period_though_it_stays_the_same_and_each_reason_logged_once(
     tmp_path, clock, log
 ):

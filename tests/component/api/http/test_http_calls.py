@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from service.addresses import Address
 from service.api.auth import Authenticator, TrustedProxies, digest_of, generate_key, watch_keys
 from service.api.calls import CallLifecycle
 from service.api.http.calls import LARGE_FILES, HttpCalls
-from service.api.http.fields import File, checked
+from service.api.http.fields import File
 from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server import HttpServer
 from service.call import Call
@@ -224,22 +223,6 @@ async def test_body_that_is_not_what_its_type_says_is_refused(harness, body, con
     assert harness.codes() == {"INVALID_ARGUMENT": 1}
 
 
-async def test_file_of_a_form_keeps_the_letters_of_its_name(harness):
-    part = '--x\r\nContent-Disposition: form-data; name="file"; filename="schön.txt"\r\n\r\na\r\n--x--\r\n'
-
-    await harness.send(part.encode(), "Content-Type: multipart/form-data; boundary=x")
-
-    assert harness.asked[0].fields["file"] == File("schön.txt", b"a")
-
-
-def test_file_is_no_list_of_texts():
-    class Texts(BaseModel):
-        q: str | list[str]
-
-    with pytest.raises(InvalidInput, match=r"^q: "):
-        checked(Texts, {"q": File("a.txt", b"a")})
-
-
 async def test_body_over_the_limit_is_refused_and_counted(harness):
     reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
     writer.write(
@@ -251,13 +234,6 @@ async def test_body_over_the_limit_is_refused_and_counted(harness):
     assert (answer.status, answer.headers["x-request-id"]) == (413, "mine")
     assert answer.json() == {"error": "the body is too large, at most 200000 bytes are accepted"}
     assert harness.codes() == {"RESOURCE_EXHAUSTED": 1}
-
-
-async def test_priority_is_that_of_the_header(harness):
-    answers = [await harness.send(b"{}", *headers) for headers in ((), ("X-Priority: batch",), ("X-Priority: no",))]
-
-    assert [answer.json().get("priority") for answer in answers] == [None, 1, None]
-    assert answers[2].status == 400
 
 
 async def forever(asked: HttpRequest, call: Call) -> Response:
@@ -325,19 +301,6 @@ async def test_call_that_would_be_refused_is_refused_unparsed():
         answer = await harness.send(b"{", "Authorization: Bearer k")
 
     assert (answer.status, answer.headers["retry-after"]) == (429, "3")
-
-
-async def test_refusal_reaches_a_caller_that_sends_its_body_late(harness):
-    harness.calls.refusal = Unavailable("the server is draining", reason="draining")
-    reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-    writer.write(b"POST /ask HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n")
-    await eventually(lambda: bool(harness.book.calls))
-    writer.write(b"{}")
-
-    answer = await reader.read()
-    writer.close()
-
-    assert Answer(answer).status == 503
 
 
 async def test_key_comes_in_a_header_or_in_a_field(tmp_path):
@@ -426,16 +389,3 @@ async def test_work_beyond_an_answer_is_a_call_of_its_own_of_the_same_caller(har
     assert [(call.method, call.code) for call in harness.ended] == [("test/ask", "OK"), ("test/work", "NOT_FOUND")]
     assert harness.ended[1].caller == harness.ended[0].caller
     assert harness.ended[1].request_id == answer.headers["x-request-id"]
-
-
-async def test_work_beyond_an_answer_ends_at_the_deadline_of_files():
-    async def begin(_: HttpRequest, call: Call) -> Response:
-        late.calls.work_on(call, "test/work", lambda _: asyncio.sleep(3_600))
-        return JSONResponse({})
-
-    async with running(Harness(limit_s=0.05)) as late:
-        late.behaviour = begin
-        await late.send()
-        await late.calls.all_left()
-
-        assert late.ended[-1].code == "DEADLINE_EXCEEDED"

@@ -2,7 +2,6 @@
 
 import asyncio
 import pickle
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -13,10 +12,8 @@ from grpc_health.v1 import health_pb2
 from protos import translation_pb2 as pb
 from service.cli.options import Connection
 from service.client.channel import ClientConfig
-from service.errors import InternalError
 from service.records import TranslateOptions, Translation
-from service.tools.bulk.workers import OtherVersion, Say, ServerWorker, batches_in_order, require_version, say_on_stderr
-from tests.fakes.bulk_jobs import job_of, run_job
+from service.tools.bulk.workers import OtherVersion, Say, ServerWorker, batches_in_order, say_on_stderr
 from tests.fakes.scripted_server import Context, failing_first, running, shout
 
 __all__ = ["running"]
@@ -40,31 +37,6 @@ class TestBatches:
         batches = batches_in_order(map(str, range(20)), self.counted, batch_size, max_calls)
 
         assert self.numbers(batches) == list(range(20))
-
-    def test_calls_are_under_way_at_the_same_time(self):
-        together = threading.Barrier(3, timeout=120.0)  # breaks unless three calls meet
-
-        def meet(batch: list[str]) -> list[Translation]:
-            together.wait()
-            return self.counted(batch)
-
-        assert self.numbers(batches_in_order(map(str, range(6)), meet, 1, 3)) == list(range(6))
-
-    def test_texts_are_read_no_further_than_the_calls_need(self):
-        texts = iter(map(str, range(100)))
-        batches = batches_in_order(texts, self.counted, 2, 3)
-
-        next(batches)
-        batches.close()
-
-        assert next(texts) == "6"
-
-
-def test_another_version_than_the_job_began_with_is_refused():
-    require_version("1", "1", "here")
-    require_version(None, "2", "here")
-    with pytest.raises(OtherVersion, match="version 2 answers, and the job was begun with 1"):
-        require_version("1", "2", "here")
 
 
 @pytest.mark.parametrize("from_file", [True, False])
@@ -127,26 +99,6 @@ async def test_a_version_that_comes_in_the_middle_of_a_file_ends_the_run(running
     assert sizes(running) == [1, 1, 1]
 
 
-async def test_answer_with_a_translation_too_few_ends_the_run(running, worker):
-    async def forgetful(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
-        response = await shout(request, context)
-        response.translations.pop()
-        return response
-
-    running.service.handler = forgetful
-
-    with pytest.raises(InternalError, match="2 translations for 3 texts"):
-        await translated(worker, ["a", "b", "c"])
-    assert sizes(running) == [3]
-
-
-class TestOutage:
-    async def test_server_that_is_there_is_met_without_patience_too(self, running, worker):
-        await running.health.set("", SERVING)
-
-        assert (await asyncio.to_thread(replace(worker, max_outage_s=0.0).info)).name == "loud"
-
-
 class TestLateCalls:
     async def test_batch_that_the_client_s_own_clock_ends_is_halved_while_the_server_serves(self, running, worker):
         async def too_slow_for_three(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
@@ -160,30 +112,3 @@ class TestLateCalls:
 
         assert "".join(item.text for item in translations) == "ABCD"
         assert sizes(running) == [4, 2, 2]
-
-    async def test_a_server_that_hangs_in_the_middle_of_a_file_gets_the_same_batch_again(
-        self, running, worker, tmp_path
-    ):
-        source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-        source.write_text("".join(f"line {number}\n" for number in range(40)))
-        is_waited_for = threading.Event()
-        said: list[str] = []
-
-        async def hang_at_the_third(request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
-            if len(running.service.requests) == 3:
-                assert is_waited_for.wait(WITHIN_S)  # the event loop stands still: nothing else is answered either
-            return await shout(request, context)
-
-        def say(line: str) -> None:
-            said.append(line)
-            is_waited_for.set()
-
-        running.service.handler = hang_at_the_third
-        hasty = replace(worker, timeout_s=2.0, ready_s=0.5, batch_size=8, max_calls=1)
-        await asyncio.to_thread(lambda: run_job(job_of(source, output, part_size=10), hasty(say)))
-
-        assert output.read_text() == source.read_text().upper()
-        assert sizes(running) == [8] * 6
-        assert running.service.requests[2] == running.service.requests[3]
-        (line,) = said
-        assert "a call was late (Deadline Exceeded)" in line

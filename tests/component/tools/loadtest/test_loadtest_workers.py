@@ -2,8 +2,6 @@
 
 import asyncio
 import multiprocessing
-import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,7 +21,6 @@ from service.tools.loadtest.run import (
     require_server,
     send_calls,
     start,
-    worker_processes,
 )
 from tests.fakes.scripted_server import failing, running
 
@@ -70,24 +67,6 @@ async def test_a_worker_connects_first_and_sends_nothing_before_the_start_it_is_
     assert min(calls.due.min(), calls.sent.min()) >= 0.0
 
 
-async def test_a_worker_without_a_server_says_so(pairs):
-    ours, theirs = pairs[0]
-
-    await send_calls(task_of("127.0.0.1:1", timeout_s=0.05), theirs)
-
-    assert str(ours.recv()) == "no server answers at 127.0.0.1:1 within 0.05 s"
-
-
-def test_all_workers_are_told_the_same_start(pairs):
-    for _, theirs in pairs:
-        theirs.send(Connected())
-
-    start([ours for ours, _ in pairs], within_s=60.0)
-
-    first, second = (theirs.recv() for _, theirs in pairs)
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("other", "message"),
     [(None, r"1 of 2 processes .* not ready within 0 s"), (Unavailable("nobody is there"), "nobody is there")],
@@ -101,26 +80,6 @@ def test_no_worker_starts_before_all_are_connected(pairs, other, message):
         start([ours for ours, _ in pairs], within_s=0.0)
 
     assert not pairs[0][1].poll()
-
-
-def test_a_worker_that_dies_before_it_is_connected_is_said(pairs):
-    pairs[0][1].send(Connected())
-    pairs[1][1].close()
-
-    with pytest.raises(Unavailable, match="a process that sends calls has died"):
-        start([ours for ours, _ in pairs], within_s=60.0)
-
-
-def test_a_worker_does_not_see_ctrl_c_whatever_it_does():
-    with worker_processes(1) as (worker,):
-        (process,) = multiprocessing.active_children()
-        assert process.pid
-        os.kill(process.pid, signal.SIGINT)  # while it starts
-        worker.send(task_of("127.0.0.1:1", timeout_s=0.05))
-
-        assert isinstance(worker.recv(), Unavailable)
-    assert not process.is_alive()
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())  # of this process
 
 
 @pytest.mark.parametrize(
@@ -147,11 +106,6 @@ async def test_a_server_that_is_only_busy_gets_its_load(running, code):
     await asyncio.to_thread(require_server, load_of(running.address), 5.0)
 
     assert len(running.service.requests) == 1
-
-
-def test_without_a_server_the_end_comes_after_the_wait_and_says_why():
-    with pytest.raises(Unavailable, match=r"no server was ready at 127\.0\.0\.1:1 within 0\.1 s \(.*refused"):
-        require_server(load_of("127.0.0.1:1"), 0.1)
 
 
 def load_of(address: str) -> LoadConfig:

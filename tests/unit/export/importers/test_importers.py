@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from export.importers.ctranslate2 import read_ctranslate2
-from export.importers.foreign import ForeignModelError, ImportOptions, half_sinusoids
+from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.marian import read_marian
 from model.config import StopRule
-from model.layers import sinusoidal_positions
-from model.manifest import DecodingDefaults, TokenizerKind
+from model.manifest import DecodingDefaults
 from tests.fakes.tiny_model import state_of, tiny_config, tiny_model
 from tests.parity.ctranslate2_model import write_ctranslate2_model
 from tests.parity.marian_model import write_marian
@@ -26,9 +23,6 @@ from tests.unit.export.importers.test_model_bin import model_bin, text, variable
 NUM_MUTATIONS = 50
 HOSTILE: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 10**12, 1.5, 1e-7, "x", "", [], [[]], [5], [["x"]], {}, {"a": 1},
-)  # fmt: skip
-SEARCH_SETTINGS = (
-    "length_penalty", "early_stopping", "forced_eos_token_id", "renormalize_logits", "suppress_tokens", "min_length",
 )  # fmt: skip
 OPTIONS = ImportOptions(source_language="en", target_language="de")
 
@@ -58,13 +52,6 @@ class TestMarian:
         assert (source.decoding.beam_size, source.decoding.max_target_tokens) == (6, 32)
         assert source.config.suppressed_ids == (source.config.start_id,)
         assert source.tokenizer.source_suffix == ("</s>",)
-
-    def test_the_position_table_has_sines_before_cosines(self):
-        usual = sinusoidal_positions(20, 8).numpy()
-
-        np.testing.assert_allclose(
-            half_sinusoids(20, 8), np.concatenate([usual[:, ::2], usual[:, 1::2]], axis=1), atol=1e-6
-        )
 
     def test_the_search_is_that_of_its_generation_config(self, directory, tmp_path):
         (tmp_path / "scratch").mkdir()
@@ -112,21 +99,6 @@ class TestMarian:
 
         assert message in refusal(read_marian, directory, tmp_path / "scratch")
 
-    def test_any_value_of_any_setting_is_read_or_refused(self, directory, tmp_path):
-        good = json.loads((directory / "config.json").read_text())
-        (tmp_path / "scratch").mkdir()
-        refused: list[str] = []
-        for name in [*good, *SEARCH_SETTINGS, "tie_word_embeddings"]:
-            for value in HOSTILE:
-                (directory / "config.json").write_text(json.dumps({**good, name: value}))
-                try:
-                    read_marian(directory, OPTIONS, tmp_path / "scratch")
-                except ForeignModelError as error:
-                    refused.append(str(error))
-
-        assert len(refused) > 100
-        assert all(str(directory) in message for message in refused)
-
     def test_a_pickle_that_runs_code_is_refused_and_runs_nothing(self, directory, tmp_path):
         class Bomb:
             def __reduce__(self) -> tuple[Any, ...]:
@@ -149,15 +121,6 @@ class TestMarian:
         (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
         assert "pytorch_model.bin" in refusal(read_marian, directory, tmp_path / "scratch")
 
-    def test_numbers_that_are_not_finite_are_refused(self, directory, tmp_path):
-        tensors = load_file(directory / "model.safetensors")
-        tensors["final_logits_bias"][0, 3] = torch.nan
-        save_file(tensors, directory / "model.safetensors")
-
-        assert "final_logits_bias has numbers that are not finite" in refusal(
-            read_marian, directory, tmp_path / "scratch"
-        )
-
     @pytest.mark.parametrize(
         ("vocabulary", "message"),
         [
@@ -173,15 +136,6 @@ class TestMarian:
 
         assert message in refusal(read_marian, directory, tmp_path / "scratch")
 
-    def test_missing_files_are_refused_by_name(self, directory, tmp_path):
-        (directory / "target.spm").unlink()
-        assert "target.spm does not exist" in refusal(read_marian, directory, tmp_path / "scratch")
-        (directory / "model.safetensors").unlink()
-        (directory / "target.spm").write_bytes((directory / "source.spm").read_bytes())
-        assert "neither model.safetensors nor pytorch_model.bin" in refusal(
-            read_marian, directory, tmp_path / "scratch"
-        )
-
 
 class TestCtranslate2:
     @pytest.fixture
@@ -190,21 +144,6 @@ class TestCtranslate2:
         directory = write_ctranslate2_model(model.config, state_of(model), tiny_tokenizer_path, tmp_path / "model")
         (directory / "sentencepiece.model").write_bytes(tiny_tokenizer_path.read_bytes())
         return directory
-
-    def test_an_unpacked_package_of_argos_says_its_languages(self, directory, tmp_path):
-        package = tmp_path / "package"
-        package.mkdir()
-        directory.rename(package / "model")
-        (package / "model" / "sentencepiece.model").rename(package / "sentencepiece.model")
-        (package / "metadata.json").write_text(json.dumps({"from_code": "en", "to_code": "ga"}))
-        (tmp_path / "scratch").mkdir()
-
-        source = read_ctranslate2(package, ImportOptions(), tmp_path / "scratch")
-
-        assert (source.source_language, source.target_language) == ("en", "ga")
-        assert source.tokenizer.kind is TokenizerKind.PIECES
-        assert source.config.shared_embeddings
-        assert source.config.tied_projection
 
     @pytest.mark.parametrize(
         ("settings", "message"),
@@ -219,15 +158,6 @@ class TestCtranslate2:
         change(directory / "config.json", **settings)
 
         assert message in refusal(read_ctranslate2, directory, tmp_path / "scratch")
-
-    def test_any_value_of_any_setting_is_read_or_refused(self, directory, tmp_path):
-        good = json.loads((directory / "config.json").read_text())
-        (tmp_path / "scratch").mkdir()
-        for name in [*good, "layer_norm_epsilon"]:
-            for value in HOSTILE:
-                (directory / "config.json").write_text(json.dumps({**good, name: value}))
-                with suppress(ForeignModelError):
-                    read_ctranslate2(directory, OPTIONS, tmp_path / "scratch")
 
     def test_mutated_headers_and_numbers_are_read_or_refused(self, directory, tmp_path):
         (tmp_path / "scratch").mkdir()
@@ -246,21 +176,6 @@ class TestCtranslate2:
 
         assert len(refused) > NUM_MUTATIONS // 10
         assert all(str(directory) in message for message in refused)
-
-    def test_a_vocabulary_without_its_sentencepiece_model_is_refused(self, directory, tmp_path):
-        (directory / "sentencepiece.model").unlink()
-
-        assert "give one with --source-pieces" in refusal(read_ctranslate2, directory, tmp_path / "scratch")
-
-    def test_a_vocabulary_of_another_size_is_refused(self, directory, tmp_path):
-        tokens = json.loads((directory / "shared_vocabulary.json").read_text())
-        (directory / "shared_vocabulary.json").write_text(json.dumps(tokens[:-1]))
-        assert "has 120 rows, the source vocabulary 119 tokens" in refusal(
-            read_ctranslate2, directory, tmp_path / "scratch"
-        )
-
-        (directory / "shared_vocabulary.json").unlink()
-        assert "neither shared_vocabulary nor source_vocabulary" in refusal(read_ctranslate2, directory, tmp_path / "s")
 
     @pytest.mark.parametrize(
         ("names", "message"),
@@ -302,6 +217,3 @@ class TestCtranslate2:
         assert "variables that are not understood: decoder/new_idea" in refusal(
             read_ctranslate2, directory, tmp_path / "scratch"
         )
-
-    def test_languages_must_be_known(self, directory, tmp_path):
-        assert "give --source-language" in refusal(read_ctranslate2, directory, tmp_path / "s", ImportOptions())

@@ -1,6 +1,5 @@
 """Marian's binary models and shortlists: what is read, and what is refused, each in one line with the place."""
 
-import gzip
 import os
 import struct
 import tracemalloc
@@ -11,15 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.importers.ctranslate2 import is_ctranslate2
-from export.importers.foreign import ForeignModelError, ImportOptions
+from export.importers.foreign import ForeignModelError
 from export.importers.marian_arrays import BinFile
-from export.importers.marian_npz import is_marian_model, marian_files, read_marian_model
 from export.importers.marian_shortlist import TextLimits, read_marian_shortlist
-from model.config import Architecture
 from model.shortlist import Shortlist
-from tests.parity.marian_bin_model import FLOAT32, INTGEMM8, Item, binary, padded, sealed, shortlist_bytes, write_bin
-from tests.parity.marian_npz_model import marian_config, write_marian_npz
+from tests.parity.marian_bin_model import FLOAT32, INTGEMM8, Item, binary, padded, sealed, shortlist_bytes
+from tests.parity.marian_npz_model import marian_config
 
 NUM_MUTATIONS = int(os.environ.get("DRAGOMAN_TEST_MUTATIONS", "200"))
 MATRIX = np.array([[-3, -2, -1], [0, 1, 2]], np.float32)
@@ -50,25 +46,6 @@ def bin_refusal(path: Path, content: bytes) -> str:
     assert "\n" not in str(refused.value)
     assert str(path) in str(refused.value)
     return str(refused.value)
-
-
-def test_floats_in_a_binary_file_are_those_of_the_npz_file(tmp_path: Path) -> None:
-    write_marian_npz(tmp_path, marian_config(architecture=Architecture.SSRU))
-    options = ImportOptions(
-        source_language="en", target_language="de", vocabularies=(tmp_path / "vocab0.yml", tmp_path / "vocab0.yml")
-    )
-    wanted = read_marian_model(tmp_path, options, tmp_path)
-    write_bin(tmp_path / "model.npz", tmp_path / "model.bin")
-    for name in ("model.npz", "decoder.yml"):
-        (tmp_path / name).unlink()
-
-    found = read_marian_model(tmp_path, options, tmp_path)
-
-    assert is_marian_model(tmp_path)
-    assert not is_ctranslate2(tmp_path)
-    assert found.config == wanted.config
-    assert found.state.keys() == wanted.state.keys()
-    assert all(np.array_equal(found.state[name], wanted.state[name]) for name in wanted.state)
 
 
 def test_integers_are_turned_back_into_the_matrix(tmp_path: Path) -> None:
@@ -129,14 +106,6 @@ def test_headers_that_claim_too_much_are_refused_without_memory_for_it(
     tracemalloc.stop()
 
 
-def test_a_file_that_is_cut_or_longer_is_refused(tmp_path: Path) -> None:
-    content = binary(items())
-
-    assert "its headers say" in bin_refusal(tmp_path / "model.bin", content[:-1])
-    assert "its headers say" in bin_refusal(tmp_path / "model.bin", content + b"\0")
-    assert "it ends at byte 100" in bin_refusal(tmp_path / "model.bin", content[:100])
-
-
 def read_list(path: Path, target: list[str] = WORDS, limits: TextLimits | None = None) -> Shortlist:
     config = replace(marian_config(len(WORDS)), target_vocab_size=len(target), shared_embeddings=False)
     return read_marian_shortlist(path, WORDS, target, limits or TextLimits(), config)
@@ -152,15 +121,6 @@ def test_a_binary_shortlist_allows_what_marian_allows(tmp_path: Path) -> None:
 
     assert rows(read_list(path, [*WORDS, "d"])) == [[0, 1], [0, 1], [0, 1, 2, 3], [0, 1, 4], [0, 1, 2]]
     assert rows(read_list(path)) == [[0, 1], [0, 1], [0, 1, 2, 3], [0, 1, 3, 4], [0, 1, 2, 4]]  # and itself
-
-
-def test_of_a_text_shortlist_the_best_are_taken(tmp_path: Path) -> None:
-    lines = ["b a 0.2", "c a 0.5", "a a 0.1", "a a 0.6", "NULL a 0.9", "b NULL 0.9", "d b 0.3", "", "c c 0"]
-    (tmp_path / "lex.s2t").write_text("\n".join(lines))
-
-    found = read_list(tmp_path / "lex.s2t", [*WORDS, "e"], TextLimits(num_first=1, num_best=2))
-
-    assert rows(found) == [[0], [0], [0, 2, 4], [0, 1], [0]]  # d is unknown
 
 
 @pytest.mark.parametrize(
@@ -190,14 +150,6 @@ def test_shortlists_that_are_none_of_the_model_are_refused(
 
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_packed_files_that_are_damaged_or_become_too_large_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.ende.bin.gz"
-    for content, message in ((gzip.compress(bytes(1 << 20)), "50 times its size"), (b"\x1f\x8b\x08", "damaged one")):
-        path.write_bytes(content)
-        with pytest.raises(ForeignModelError, match=message):
-            marian_files(tmp_path, tmp_path)
 
 
 def test_mutated_models_and_shortlists_are_read_or_refused(tmp_path: Path) -> None:

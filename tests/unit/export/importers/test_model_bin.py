@@ -95,19 +95,6 @@ class TestGoodFiles:
         np.testing.assert_array_equal(file.array("b"), numbers)
         np.testing.assert_array_equal(file.array("h"), numbers)
 
-    def test_scalars_and_texts_have_defaults(self, path):
-        letters = np.frombuffer(b"<unk>", np.int8)
-        file = ModelFile(write(path, model_bin([variable("flag", np.int8(3)), variable("unk_token", letters)])))
-
-        assert (file.scalar("flag", 0), file.scalar("other", 7)) == (3, 7)
-        assert (file.text("unk_token", ""), file.text("bos_token", "<s>")) == ("<unk>", "<s>")
-
-    def test_what_nobody_reads_is_known(self, path):
-        file = ModelFile(write(path, GOOD))
-        file.array("c/weight")
-
-        assert file.unread == ["b/bias", "flag"]
-
 
 class TestHostileFiles:
     """Each is refused in one line that says the place and what is wrong."""
@@ -167,14 +154,6 @@ class TestHostileFiles:
 
         with pytest.raises(ForeignModelError, match=message):
             file.array("w/weight")
-
-    def test_another_shape_and_a_missing_variable_are_refused_by_name(self, path):
-        file = ModelFile(write(path, GOOD))
-
-        with pytest.raises(ForeignModelError, match=r"b/bias has shape \(2,\), \(3,\) is needed"):
-            file.array("b/bias", (3,))
-        with pytest.raises(ForeignModelError, match="no variable 'd/bias'"):
-            file.array("d/bias")
 
     def test_mutations_are_read_or_refused(self, path):
         def read_all() -> None:

@@ -16,7 +16,7 @@ from export.importers.marian_arrays import NpzFile
 from export.importers.marian_npz import SETTINGS_NAME, read_marian_model
 from export.source import ExportSource
 from model.config import StopRule
-from model.manifest import AlignmentHeads, DecodingDefaults
+from model.manifest import DecodingDefaults
 from model.tokenizer import load_tokenizer
 from tests.fakes.damaged_files import NUM_MUTATIONS, refusals
 from tests.parity.ctranslate2_model import pieces
@@ -68,13 +68,6 @@ def test_the_search_is_marians_with_the_options_of_its_decoder(directory: Path) 
     assert plain.config.suppressed_keep_mass
     assert changed.decoding.beam_size == 3
     assert changed.config.suppressed_ids == (CONFIG.vocab_size,)
-
-
-def test_the_head_that_was_trained_to_align_aligns(directory: Path) -> None:
-    settings = settings_of(CONFIG, **{"guided-alignment": "a.gz", "transformer-guided-alignment-layer": "1"})
-    change(directory / "model.npz", **{SETTINGS_NAME: settings})
-
-    assert read(directory).alignment == AlignmentHeads(heads=((0, 0),))
 
 
 def test_a_sentencepiece_vocabulary_has_the_ids_and_cuts_the_text(tmp_path: Path, tiny_tokenizer_path: Path) -> None:
@@ -158,24 +151,6 @@ def test_pickled_arrays_are_refused_and_run_nothing(directory: Path) -> None:
 
     assert "Wemb is damaged, or holds more than numbers" in refusal(directory)
     assert not Path("exploded").exists()
-
-
-@pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_are_refused(directory: Path, number: float) -> None:
-    change(directory / "model.npz", decoder_ff_logit_out_b=np.full(60, number, np.float32))
-
-    assert "numbers that are not finite" in refusal(directory)
-
-
-def test_compressed_and_doubled_arrays_are_refused(directory: Path) -> None:
-    with np.load(directory / "model.npz") as arrays:
-        np.savez_compressed(directory / "model.npz", **arrays)
-    assert "is compressed" in refusal(directory)
-
-    with zipfile.ZipFile(directory / "model.npz", "w") as archive:
-        archive.writestr("Wemb.npy", b"")
-        archive.writestr("Wemb", b"")
-    assert "two arrays 'Wemb'" in refusal(directory)
 
 
 @pytest.mark.parametrize("shape", [(1 << 40, 1 << 40), (-4, -4), (4,), (0, 4), (True, 16)])

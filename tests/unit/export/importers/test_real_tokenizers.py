@@ -71,10 +71,3 @@ def test_text_comes_back_as_transformers_joins_it(real):
 
         assert text == real.theirs.decode([*ids, real.ids["</s>"]], skip_special_tokens=True).strip()
         assert "".join(text[begin:end] for begin, end in spans) == text
-
-
-def test_some_ids_by_hand(real):
-    ids = real.ids
-
-    assert real.tokenizer.encode("the </s>")[0] in (ids["\u2581the"], ids.get("\u2581th"))
-    assert real.tokenizer.encode("\u0d85") == [*real.tokenizer.encode("\u0d85")[:-2], ids["<unk>"], ids["</s>"]]

@@ -3,7 +3,6 @@
 import gzip
 import random
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +64,6 @@ def test_probabilities_are_those_of_the_textbook(monkeypatch, chunk_links, itera
     assert found == pytest.approx([expected[couple] for couple in sorted(expected)])
 
 
-def test_a_target_token_is_unexplained_where_no_chosen_couple_stands_in_its_sentence_pair():
-    links = Links.of([([4, 5], [20, 21]), ([5], [20])], V, untracked)
-    chosen = np.isin(links.keys, [4 * V + 20, 5 * V + 21])
-
-    missed = links.unexplained(chosen)
-
-    assert {int(token): int(missed[token]) for token in np.flatnonzero(missed)} == {20: 1}
-
-
 @pytest.fixture(scope="module")
 def tokenizer(tiny_tokenizer_path) -> Tokenizer:
     return Tokenizer.load(tiny_tokenizer_path)
@@ -103,14 +93,6 @@ def write(path: Path, lines: tuple[str, ...]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     return path
-
-
-def test_a_token_never_becomes_itself_where_source_and_target_have_vocabularies_of_their_own(examples, tokenizer):
-    config = replace(CONFIG, target_vocab_size=CONFIG.vocab_size)
-
-    found = Lexicon.learn(examples, tokenizer, config, untracked).shortlist(candidates=0, always=0)
-
-    assert len(found.entries) == 0
 
 
 def test_the_command_learns_from_files_and_from_a_recipe(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from model.config import EOS_ID, USUAL_PROFILE, DecodingProfile, StopRule
 from model.search import BeamConfig, beam_search
 from service.engine.beam import BeamSearch, may_repeat
-from service.engine.beams import LOOP_TOKENS, Candidates, StepOutcome, find_non_finite
+from service.engine.beams import LOOP_TOKENS, StepOutcome
 from service.engine.wire import FinishReason, SearchParams
 from tests.fakes.plain_search import (
     VOCABULARY,
@@ -26,22 +26,6 @@ from tests.fakes.plain_search import (
     random_script,
     reluctant_script,
 )
-
-
-def test_greedy_search_ranks_by_log_probability_alone_and_adds_the_sums_itself():
-    """With a large sum added, the better token and its neighbour would round to the same number."""
-    search = BeamSearch(1)
-    search.add(SearchParams(beam_size=1, length_penalty=0.0))
-    search.advance(one_sentence([(-1e8, 7, 0), (-2e8, 8, 0)]))
-    assert search.scores.tolist() == [[0.0]]
-
-    search.advance(best_extensions(np.array([[[-9.0, -9.0, -9.0, -9.0, -1.1, -1.0]]], np.float32), search.scores))
-    assert (search.tokens.tolist(), search.scores.tolist()) == ([[5]], [[0.0]])
-    search.advance(one_sentence([(-64.0, EOS_ID, 0), (-65.0, 8, 0)]))
-
-    (hypothesis,) = search.hypotheses(0)
-    assert hypothesis.token_ids == (7, 5)
-    assert hypothesis.score == np.float32(np.float32(-1e8) + np.float32(-1.0)) + np.float32(-64.0)
 
 
 def repeating(period: int, num_steps: int, *, other: int = 0) -> BeamSearch:
@@ -73,14 +57,6 @@ def test_a_sentence_of_which_one_hypothesis_says_something_else_goes_on(period, 
     assert repeating(period, 63, other=other).num_steps(0) == 63
 
 
-@pytest.mark.parametrize(
-    ("source", "may"),
-    [([5, 6, 7] * 10, True), ([5] * 25, True), ([5, 6, 7] * 8, False), (list(range(60)), False), ([1, 2], False)],
-)
-def test_a_source_that_repeats_itself_may_have_a_translation_that_does(source, may):
-    assert may_repeat([3, 4, *source, 2]) is may
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_wherever_a_source_repeats_itself_it_is_found(seed):
     rng = random.Random(seed)
@@ -100,28 +76,6 @@ def test_wherever_a_source_repeats_itself_it_is_found(seed):
         assert may_repeat(source) is repeats
         found += repeats
     assert 50 < found < 150
-
-
-@pytest.mark.parametrize(
-    ("check", "first", "is_fault"),
-    [
-        (0.0, -1.0, False),
-        (-np.inf, -1.0, False),
-        (0.0, np.inf, False),  # cannot be without an infinite check
-        (np.nan, -1.0, True),
-        (np.inf, -1.0, True),
-        (0.0, -np.inf, True),
-        (0.0, np.nan, True),
-    ],
-)
-def test_a_sentence_is_non_finite_where_the_model_produced_nan_or_infinity_or_nothing_possible(check, first, is_fault):
-    scores = np.full((3, 4), -1.0, np.float32)
-    scores[1, 0] = first
-    scores[2, 1:] = -np.inf  # forbidden tokens are no fault
-    checks = np.array([0.0, check, -3.0], np.float32)
-    candidates = Candidates(scores, np.full((3, 4), 5), np.zeros((3, 4), np.int64), checks)
-
-    assert find_non_finite(candidates).tolist() == [False, is_fault, False]
 
 
 @pytest.mark.parametrize("max_target_tokens", [1, 5])
@@ -290,36 +244,6 @@ def test_an_end_that_was_forced_is_told_as_the_longest_length():
     assert (len(found.token_ids), found.finish_reason) == (4, FinishReason.LENGTH)
 
 
-def test_hf_goes_on_while_a_running_hypothesis_is_better_than_one_that_is_kept():
-    """Two end with the sums -1 and -3; the running one has -1.5 at a length of 2, and ends best."""
-    search = BeamSearch(2, DecodingProfile(stop_rule=StopRule.HF))
-    search.add(SearchParams(beam_size=2))
-    steps = [
-        [(-1.0, EOS_ID, 0), (-1.2, 7, 0), (-1.4, 8, 0), (-9.0, 9, 0)],
-        [(-1.5, 7, 0), (-3.0, EOS_ID, 1), (-3.1, 8, 0), (-9.0, 9, 0)],
-        [(-1.6, EOS_ID, 0), (-8.0, 7, 0), (-8.1, 8, 0), (-9.0, 9, 0)],
-    ]
-
-    finished = [list(search.advance(one_sentence(step)).finished) for step in steps]
-
-    assert finished == [[], [], [0]]
-    assert search.hypotheses(0)[0].token_ids == (8, 7)  # 8 took the place of the first end
-
-
-def test_marian_makes_the_beam_smaller_with_each_end_and_stops_without_a_beam():
-    search = BeamSearch(2, DecodingProfile(stop_rule=StopRule.MARIAN))
-    search.add(SearchParams(beam_size=2))
-
-    first = search.advance(one_sentence([(-1.0, EOS_ID, 0), (-1.2, 7, 0), (-1.4, 8, 0), (-9.0, 9, 0)]))
-    scores = search.scores.tolist()
-    second = search.advance(one_sentence([(-1.5, 8, 0), (-1.6, EOS_ID, 0), (-3.1, 9, 0), (-9.0, 9, 0)]))
-    third = search.advance(one_sentence([(-1.7, EOS_ID, 0), (-1.8, 7, 0), (-3.1, 9, 0), (-9.0, 9, 0)]))
-
-    assert scores == [[pytest.approx(-1.2), -np.inf]]
-    assert [list(step.finished) for step in (first, second, third)] == [[], [], [0]]  # the second end was no candidate
-    assert search.hypotheses(0)[0].token_ids == (7, 8)
-
-
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 10**6), patience=st.sampled_from([0.3, 1.0, 3.0]), length_penalty=st.sampled_from([0.0, 1.0])
@@ -332,18 +256,6 @@ def test_beam_of_one_is_greedy_search(seed, patience, length_penalty):
 
     assert found == plain_search(script, params)
     assert [hypothesis.token_ids for hypothesis in found.hypotheses] == [plain_greedy(script, params)]
-
-
-def test_more_sentences_and_longer_ones_than_there_was_room_for_at_first_keep_their_results():
-    never_ends = reluctant_script(7, np.inf)
-    long = SearchParams(beam_size=2, max_target_tokens=150)
-    short = [(n, random_script(n), params_of(2, n)) for n in range(1, 30)]
-
-    results = Driver(2).run([short[:10], [(0, never_ends, long)], short[10:]])
-
-    assert results[0] == plain_search(never_ends, long)
-    assert len(results[0].hypotheses[0].token_ids) == 150
-    assert all(results[name] == plain_search(script, params) for name, script, params in short)
 
 
 @settings(max_examples=20, deadline=None)

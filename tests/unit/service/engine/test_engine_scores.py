@@ -20,13 +20,11 @@ from service.engine.wire import (
     Job,
     JobResult,
     SchedulerConfig,
-    from_payload,
     scored_shape,
-    to_frame,
 )
 from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import assert_nothing_is_left, engine, engine_with, job, kind_of, run, tokens
-from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, misbehaving_script, random_script
+from tests.fakes.fake_runner import FakeRunner, misbehaving_script, random_script
 
 
 def scoring(job_id: int, source: Sequence[int] = (5, 6, 7), target: Sequence[int] = (8, 9), **more: float) -> Job:
@@ -54,27 +52,10 @@ def test_given_translation_gets_its_log_probabilities_and_its_attention():
     assert outcome.num_steps == 1
 
 
-def test_what_a_search_finds_has_the_score_that_it_found():
-    source = (5, 6, 7, 8)
-    (best,) = run(engine(), [job(0, source, max_target_tokens=20)])[0].hypotheses  # type: ignore[union-attr]
-    assert best.finish_reason is FinishReason.END_OF_SENTENCE
-
-    outcome = run(engine(), [scoring(1, source, best.token_ids)])[1]
-
-    assert isinstance(outcome, JobResult)
-    assert outcome.hypotheses[0].score == pytest.approx(best.score, abs=1e-5)
-
-
 def test_empty_translation_is_its_end_alone():
     found = forced(run(engine(), [scoring(0, (5, 6), ())])[0])
 
     assert found.log_probs == pytest.approx([random_script((5, 6, EOS_ID), (BOS_ID,))[EOS_ID]])
-
-
-def test_a_result_survives_the_way_to_the_core():
-    outcome = run(engine(), [scoring(0)])[0]
-
-    assert from_payload(to_frame(outcome)[4:]) == outcome
 
 
 def test_those_of_one_shape_run_together_and_searches_go_on_beside_them():
@@ -91,34 +72,6 @@ def test_those_of_one_shape_run_together_and_searches_go_on_beside_them():
         number: tokens(outcome) for number, outcome in alone.items()
     }
     assert_nothing_is_left(loop)
-
-
-def test_scorer_s_time_is_told_and_is_no_step():
-    clock = Clock(100.0)
-    loop = engine(FakeRunner(), clock)
-    run(loop, [scoring(number) for number in range(5)])
-    stats = loop.take_stats()
-
-    assert (len(stats.score_s), stats.steps, stats.loop_steps, stats.rows) == (1, 0, 0, 0)
-    assert stats.encoded_sentences == 5
-
-
-def test_pairs_keep_to_the_budget_of_rows():
-    runner = FakeRunner()
-    loop = engine_with(SchedulerConfig(max_rows=2), runner)
-
-    outcomes = run(loop, [scoring(number) for number in range(5)])
-
-    assert (sorted(outcomes), runner.scored) == ([0, 1, 2, 3, 4], [2, 2, 1])
-
-
-def test_pairs_keep_to_the_budget_of_a_start():
-    runner = FakeRunner()
-    loop = engine_with(SchedulerConfig(max_encode_tokens=5 * 64), runner)
-
-    run(loop, [scoring(number, target=(8,) * 16) for number in range(6)])
-
-    assert runner.scored == [4, 2]  # 64 for a source and 16 for a target
 
 
 def test_cancelled_and_late_ones_are_dropped_unread():
@@ -169,19 +122,6 @@ def test_one_that_cannot_be_scored_fails_alone(token, kind, message):
     assert [kind_of(outcome) for outcome in outcomes.values()] == [None] * 3
     assert loop.take_stats().max_rows == (32 if token == 20 else 64)
     assert_nothing_is_left(loop)
-
-
-def test_numbers_that_are_none_and_sources_that_cannot_be_encoded_fail_alone():
-    loop = engine()
-
-    outcomes = run(loop, [scoring(0, (NAN_TOKEN, 5)), scoring(1), scoring(2, (POISON_TOKEN, 5))])
-
-    assert {number: kind_of(outcome) for number, outcome in outcomes.items()} == {
-        0: FailureKind.NON_FINITE,
-        1: None,
-        2: FailureKind.INTERNAL,
-    }
-    assert loop.take_stats().non_finite_jobs == 1
 
 
 @given(lengths=st.lists(st.tuples(st.integers(1, 90), st.integers(0, 90)), max_size=30))

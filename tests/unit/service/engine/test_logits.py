@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import EOS_ID
-from service.engine.beam import BeamSearch, num_candidates
-from service.engine.logits import LogitsProcessor, draw, edits_of
+from service.engine.logits import draw
 from service.engine.wire import Job, JobResult, SearchParams
 from tests.fakes.engine_runs import alone, engine, run, tokens
 from tests.fakes.fake_runner import FakeRunner, random_script
@@ -48,35 +47,6 @@ def test_a_batch_with_all_options_mixed_gives_what_the_plain_search_gives_each_s
         assert tokens(outcome) == tokens(alone(job))
 
 
-def test_sentences_without_options_are_searched_without_edits():
-    search = BeamSearch(2)
-    search.add(SearchParams(beam_size=2))
-    search.add(SearchParams(beam_size=2, min_target_tokens=1))
-    edits = search.edits()
-    assert edits is not None
-    assert (edits.rows.tolist(), edits.tokens.tolist()) == ([2, 3], [EOS_ID, EOS_ID])
-
-    search.remove(1)
-
-    assert search.edits() is None
-
-
-def test_a_token_that_is_penalized_and_banned_is_banned_and_stands_there_once():
-    processor = LogitsProcessor(SearchParams(beam_size=1, repetition_penalty=2.0, no_repeat_ngram_size=1))
-    for token in (7, 9, 7):
-        processor.advance(np.array([0]), np.array([token]))
-    penalized = LogitsProcessor(SearchParams(beam_size=1, repetition_penalty=3.0))
-    penalized.advance(np.array([0]), np.array([8]))
-
-    edits = edits_of([(0, processor), (4, penalized)], beam_size=1)
-
-    assert edits is not None
-    assert edits.rows.tolist() == [0, 0, 4]
-    assert edits.tokens.tolist() == [7, 9, 8]
-    assert edits.values.tolist() == [-np.inf, -np.inf, 0.0]
-    assert edits.factors.tolist() == [1.0, 1.0, 3.0]
-
-
 def test_draws_follow_the_probabilities_of_the_candidates_that_are_kept():
     """4,000 seeds; a share's standard deviation is at most 0.008."""
     log_probs = np.log(np.array([0.5, 0.2, 0.1, 0.05], np.float32))
@@ -101,24 +71,3 @@ def test_draws_depend_on_seed_and_step():
     assert draws(3) == draws(3)
     assert draws(3) != draws(4)
     assert len(set(draws(3))) > 3
-
-
-def test_a_cancelled_job_with_alternatives_frees_all_its_rows():
-    params = SearchParams(beam_size=3, num_hypotheses=3, return_alternatives=True, max_target_tokens=40)
-    loop = engine(FakeRunner(random_script))
-    for number in range(2):
-        loop.submit(Job(id=number, source_ids=(9, 8, 7, 6, 5, EOS_ID), params=params._replace(min_target_tokens=30)))
-    loop.step()
-    assert loop.take_stats().live_rows == 18
-
-    loop.cancel(0)
-    (outcome,) = loop.step()
-
-    assert outcome.job_id == 0
-    assert loop.take_stats().live_rows == 9
-    assert len(run(loop)) == 1
-
-
-def test_few_numbers_of_candidates_come_up():
-    assert [num_candidates(4), num_candidates(1), num_candidates(1, 1), num_candidates(1, 2)] == [8, 2, 2, 2]
-    assert [num_candidates(1, 3), num_candidates(1, 40), num_candidates(1, 1_000)] == [4, 64, 1_024]

@@ -83,25 +83,6 @@ def test_idle_engine_gives_a_sign_of_life_every_heartbeat():
     assert reports == [Report((), idle)] * 3
 
 
-def test_engine_returns_freed_memory_after_its_start_and_once_after_work(monkeypatch):
-    inbox: SimpleQueue[Command] = SimpleQueue()
-    events: list[str] = []
-    monkeypatch.setattr("service.engine.worker.return_freed_memory", lambda: events.append("returned"))
-
-    def send(report: Report) -> None:
-        events.append("outcome" if report.outcomes else "heartbeat")
-        if events == ["returned", *["heartbeat"] * 4]:
-            inbox.put(JOB_WITHOUT_DEADLINE)
-        if events.count("returned") > 1 and len(events) > 12:
-            raise Enough
-
-    with pytest.raises(Enough):
-        _serve(EngineLoop(FakeRunner()), inbox, send, heartbeat_interval_s=0.001)
-
-    assert events.count("returned") == 2
-    assert events.index("outcome") < events.index("returned", 1)
-
-
 @pytest.mark.parametrize(("batch_gives_way", "is_batch", "is_behind"), [(1, 1, 1), (1, 0, 0), (0, 1, 0)])
 def test_steps_of_batch_work_alone_are_behind_other_engines(batch_gives_way, is_batch, is_behind):
     inbox: SimpleQueue[Command] = SimpleQueue()
@@ -149,10 +130,3 @@ def break_encoder(spec: EngineSpec) -> FakeRunner:
 
 def refuse(spec: EngineSpec) -> None:
     raise ValueError(f"{spec.bundle_dir} is refused")
-
-
-def test_preflight_is_asked_before_the_runner_is_made():
-    spec = EngineSpec(bundle_dir=Path("b"), runner_factory="no.such:module", preflight=f"{__name__}:refuse")
-
-    with pytest.raises(ValueError, match="b is refused"):
-        _create_engine(spec)

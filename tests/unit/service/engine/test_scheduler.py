@@ -61,24 +61,6 @@ def test_job_larger_than_every_budget_runs_alone():
     assert started(scheduler.schedule(0.0)) == [2]
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "width"), [(1, 64), (2, 64), (63, 64), (64, 64), (65, 128), (128, 128), (129, 256), (512, 512)]
-)
-def test_width_of_a_source_is_the_power_of_two_that_holds_it(num_tokens, width):
-    assert Job(id=0, source_ids=(5,) * num_tokens, params=SearchParams()).source_width == width
-
-
-def test_what_starts_at_once_counts_with_its_width():
-    lengths = (2, 65, 2, 300)
-    scheduler = scheduler_with(
-        replace(ROOMY, max_encode_tokens=192), *(job(n, length=length) for n, length in enumerate(lengths))
-    )
-
-    assert started(scheduler.schedule(0.0)) == [0, 1]  # 64 + 128
-    assert started(scheduler.schedule(0.0)) == [2]
-    assert started(scheduler.schedule(0.0)) == [3]  # alone, although others are running
-
-
 def test_what_starts_next_is_looked_ahead_in_the_order_of_arrival():
     config = replace(ROOMY, max_rows=8, max_ahead_tokens=15)
     scheduler = scheduler_with(config, *(job(n, length=5) for n in range(7)))
@@ -176,14 +158,6 @@ class TestMemory:
 
         assert waits == [60.0, 120.0, 240.0, 480.0, 960.0, 1_920.0, 3_600.0, 3_600.0, 3_600.0]
 
-    def test_growth_that_was_right_is_forgotten(self):
-        scheduler = Scheduler(self.CONFIG)
-        scheduler.halve(now=0.0)
-        assert self.rows_at(scheduler, 60.0, 120.0, 180.0) == [100, 100, 100]  # an odd budget takes one step more
-        scheduler.halve(now=181.0)
-
-        assert self.rows_at(scheduler, 240.0, 241.0) == [50, 100]
-
 
 def test_late_jobs_are_found_at_once_in_any_order_of_deadlines():
     rng = random.Random(1)
@@ -207,13 +181,3 @@ def test_late_jobs_are_found_at_once_in_any_order_of_deadlines():
             assert ended.get(number, -1.0) == -1.0
         elif ended[number] >= 0:
             assert ended[number] - 1 < deadline <= ended[number]
-
-
-def test_deadline_holds_after_a_thousand_jobs_with_later_ones_have_ended():
-    scheduler = scheduler_with(ROOMY, job(0, deadline=10.0))
-    for number in range(1, 1_000):
-        scheduler.add(job(number, deadline=1e9))
-        scheduler.schedule(0.0)
-        scheduler.release(number)
-
-    assert [drop.job.id for drop in scheduler.schedule(10.0).drops] == [0]

@@ -5,12 +5,10 @@ import errno
 from dataclasses import replace
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.engine.wire import Ready, Report, to_frame
 from service.processes.process import ChildProcess, Program, Spare, StartError, start_child
 from service.processes.rpc import FrameChannel
-from tests.fakes.calls import eventually
 
 PROGRAM = Program(name="engine", command_line=lambda _: [], spec=lambda: None)
 
@@ -94,28 +92,6 @@ class TestSpare:
         spare.make()
         await asyncio.sleep(0)
         assert spare.take() is not None
-
-    async def test_that_cannot_be_made_is_logged_and_made_where_it_is_needed(self, monkeypatch):
-        async def no_descriptors(*arguments: object, **settings: object) -> None:
-            raise OSError(errno.EMFILE, "Too many open files")
-
-        monkeypatch.setattr("service.processes.process.asyncio.create_subprocess_exec", no_descriptors)
-        spare = Spare("edge", lambda _: [])
-
-        with capture_logs() as entries:
-            spare.make()
-            await eventually(lambda: bool(entries))
-        assert [entry["event"] for entry in entries] == ["spare_edge_not_made"]
-        assert spare.take() is None
-
-    async def test_is_killed_with_the_server(self, made):
-        spare = Spare("edge", lambda _: [])
-        spare.make()
-        await asyncio.sleep(0)
-
-        await spare.end()
-
-        assert made[0].returncode == -9
 
 
 async def test_engine_that_is_heard_in_every_other_half_of_the_limit_is_not_killed(monkeypatch):

@@ -155,13 +155,6 @@ async def test_engine_that_is_soon_lost_again_waits_and_one_that_lived_long_does
     assert world.events.count("waits 0.5 s") == num_waits
 
 
-async def test_first_start_that_fails_is_the_callers_to_handle(world):
-    with pytest.raises(StartError, match="no bundle"):
-        await world.start(StartError("no bundle"))
-
-    assert (world.engine.is_missing, world.pid) == (False, None)
-
-
 async def test_stopped_engine_is_killed_and_not_replaced(world):
     process = ScriptedProcess(1)
     await world.start(process)
@@ -170,24 +163,3 @@ async def test_stopped_engine_is_killed_and_not_replaced(world):
 
     assert (process.is_killed, world.engine.process) == (True, None)
     assert world.events == ["report of 1"]
-
-
-async def test_owner_that_fails_costs_the_engine_and_not_the_service(world):
-    world.num_bugs = 1
-    world.starts += [ScriptedProcess(1), ScriptedProcess(2)]
-    await world.engine.start()
-
-    await world.until("report of 2")
-
-    assert world.events == ["lost: end of 1", "up: 2", "report of 2"]
-
-
-async def test_process_ends_even_if_whoever_stops_it_is_cancelled(world):
-    process = ScriptedProcess(1)
-    await world.start(process)
-    stopping = asyncio.create_task(world.engine.stop())
-    await asyncio.sleep(0)
-    stopping.cancel()
-    await asyncio.gather(stopping, return_exceptions=True)
-
-    assert process.is_killed

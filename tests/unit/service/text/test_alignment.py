@@ -4,11 +4,9 @@ import html
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from service.records import Link, Span
-from service.text.alignment import WordAttention, edited, links, matrix, mover_to_written, word_attention, words
+from service.text.alignment import WordAttention, edited, links, mover_to_written, word_attention, words
 
 
 def texts_of(text: str) -> list[str]:
@@ -36,22 +34,6 @@ def texts_of(text: str) -> list[str]:
 )
 def test_words_are_runs_of_letters_and_digits_and_single_characters_else(text, expected):
     assert texts_of(text) == expected
-
-
-@given(st.text())
-def test_words_hold_all_that_is_no_white_space_once_and_in_order(text):
-    found = words(text)
-
-    covered = [place for word in found for place in range(word.begin, word.end)]
-    assert covered == sorted(set(covered))
-    assert all(word.begin < word.end for word in found)
-    assert {place for place, character in enumerate(text) if not character.isspace()} <= set(covered)
-
-
-def test_engine_s_bytes_become_rows():
-    rows = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]], np.float16)
-
-    assert matrix(rows.tobytes(), 3) == [tuple(row) for row in rows.tolist()]
 
 
 def attention_between(
@@ -101,13 +83,6 @@ def test_a_word_is_linked_to_the_one_that_it_attends_to_most_and_to_none_below_t
 
     assert pairs(links(found, threshold=0.2)) == [(0, 0), (2, 2)]
     assert pairs(links(found, threshold=0.6)) == [(2, 2)]
-
-
-def test_a_source_word_without_a_link_gets_the_word_that_attends_to_it_most():
-    found = word_matrix([[0.6, 0.25], [0.7, 0.2]])
-
-    assert pairs(links(found, threshold=0.2)) == [(0, 0), (0, 1), (1, 0)]
-    assert pairs(links(found, threshold=0.3)) == [(0, 0), (1, 0)]
 
 
 def place(text: str, part: str) -> Span:

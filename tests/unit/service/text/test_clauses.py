@@ -74,17 +74,3 @@ def test_the_pieces_joined_are_the_text(text, limit, ends):
     assert "".join(pieces) == text
     assert all(pieces) or not text
     assert not [span for span in spans for position in cuts if span.begin < position < span.end]
-
-
-@pytest.mark.parametrize("text", ["word " * 4_000, "x" * 20_000, LONG * 120, "x" * 10_000 + "a b " * 2_500])
-def test_each_part_of_a_text_is_counted_a_few_times_only(text):
-    counted = []
-
-    def count(piece: str) -> int:
-        counted.append(len(piece))
-        return len(piece)
-
-    pieces = cut(text, count, 90)
-
-    assert sum(counted) <= 4 * len(text)
-    assert len(counted) <= 2 * len(pieces)

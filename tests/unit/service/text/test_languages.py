@@ -1,10 +1,8 @@
 """Scripts of languages, tags that serve for each other, and in which language short and odd texts are."""
 
 import pytest
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from service.records import DetectedLanguage
-from service.text.languages import NO_LANGUAGE, Closeness, Detector, closeness, foreign_runs, scripts_of
+from service.text.languages import NO_LANGUAGE, Closeness, Detector, scripts_of
 
 ENGLISH = (
     "Good morning|Thank you|Where is the station?|The cat sleeps.|I love you|See you tomorrow|Please close the door|"
@@ -22,14 +20,6 @@ GERMAN = (
 @pytest.fixture(scope="module")
 def detector() -> Detector:
     return Detector()
-
-
-@pytest.fixture(scope="module")
-def normalising() -> LanguageIdentifier:
-    """py3langid itself, for three languages."""
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.set_languages(["de", "en", "es"])
-    return identifier
 
 
 @pytest.mark.parametrize(("texts", "language"), [(ENGLISH, "en"), (GERMAN, "de")])
@@ -86,28 +76,6 @@ def test_script_decides_alone(text, language):
 
     assert found.language == language
     assert found.confidence == pytest.approx(1.0, abs=0.05)
-
-
-@pytest.mark.parametrize("text", ["Hotel", "Die Katze schläft.", "The cat sleeps. " * 40, "Información"])
-def test_confidence_is_the_probability_as_py3langid_normalises_it(detector, normalising, text):
-    language, confidence = normalising.classify(text.strip())
-
-    found = detector.detect(text, ["en", "de", "es"])
-
-    assert found == (language, pytest.approx(confidence, rel=1e-3))
-
-
-def test_answer_is_the_tag_that_was_asked_for(detector):
-    assert detector.detect("Guten Morgen", ["en_US", "de-AT"]).language == "de-AT"
-    assert detector.detect("God morgen, alle sammen", ["nb", "en"]).language == "nb"
-
-
-def test_short_text_in_a_script_of_one_language_needs_no_model():
-    detector = Detector()
-    detector.load = None  # type: ignore[assignment, method-assign]
-
-    assert detector.detect("anything", ["en"]) == DetectedLanguage("en", 1.0)
-    assert detector.detect("17", ["en"]) == NO_LANGUAGE
 
 
 OTHERS = (
@@ -171,24 +139,6 @@ def test_scripts_code_and_comments_are_no_language(detector, page):
     assert detector.detect(page, ["en", "de"]).language == "de"
 
 
-def test_parts_of_a_text_are_read_from_beginning_to_end(detector):
-    text = " ".join(["The cat sleeps in the garden."] * 20 + ["Die Katze schläft im Garten."] * 20)
-
-    languages = [reading.found.language for reading in detector.read_parts(text, ["en", "de"])]
-
-    assert (languages[0], languages[-1]) == ("en", "de")
-    assert detector.read_parts("The cat sleeps in the garden.", ["en", "de"]) == []
-    assert len(detector.read_parts(text * 100, ["en", "de"])) <= 32
-
-
-def test_model_is_loaded_without_a_temporary_file(monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    detector = Detector()
-    detector.load()
-
-    assert detector.detect("Die Katze schläft.", ["en", "de"]).language == "de"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -222,22 +172,6 @@ def test_odd_text_is_no_error(detector, text):
 )
 def test_a_language_has_its_scripts_by_its_tag(language, scripts):
     assert scripts_of(language) == scripts
-
-
-@pytest.mark.parametrize(
-    ("text", "language", "runs"),
-    [
-        ("Ein Wort: привет, 12 мир", "de", ["привет", "мир"]),
-        ("Ångström, ﬁn, Łódź, Việt", "de", []),
-        ("私は Linux を使う", "ja", ["Linux"]),
-        ("नमस्ते दुनिया", "hi", []),
-        ("สวัสดีชาวโลก", "th", []),
-        ("anything", "xx", []),
-        ("5 + 5 = 10!", "ru", []),
-    ],
-)
-def test_letters_of_other_scripts_are_found_together(text, language, runs):
-    assert foreign_runs(text, language) == runs
 
 
 CASES = [
@@ -295,9 +229,3 @@ CASES = [
     ("en" + "-aaaaaaaa" * 100, "en", None),
     ("x-klingon", "x-klingon", Closeness.EXACT),
 ]
-
-
-def test_closeness():
-    found = [(asked, offered, closeness(asked, offered)) for asked, offered, _ in CASES]
-
-    assert found == CASES

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.records import Link, Span, TextFormat
+from service.records import Link, Span
 from service.text.alignment import words_of
 from service.text.document import Segment
-from service.text.markup import parse
 from service.text.placeholders import Strategy, find_all, outer_ends, strategies
 from service.text.protect import Alphabet, find_spans
 
@@ -35,13 +34,6 @@ def test_words_in_place_of_spans_are_none_of_the_text_and_each_strategy_has_othe
     assert [one.text for one in found[:3]] == ["XA sends \x90 to \x91", "XA sends XB to XP", "XA sends 5284 to 6937"]
     assert [one.is_marked for one in found] == [True, False, False, False]
     assert found[-1].pieces == ("XA sends ", "{a}", " to ", "{b}")
-
-
-def test_words_that_the_tokenizer_lacks_and_lists_that_are_too_short_are_not_used():
-    lacking = Alphabet(lambda character: None if character == "B" else character)
-
-    assert [one.text for one in strategies_of("Hello {name}", lacking)] == ["Hello 5284", "Hello {name}"]
-    assert [bool(one.pieces) for one in strategies_of("{x} and " * 30)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -145,11 +137,3 @@ def test_what_says_nothing_in_a_sentence_is_left_outside(text, expected):
     segment = Segment(text, 7, text, spans=find_spans(text, ALPHABET))
 
     assert text[slice(*outer_ends(segment))] == expected
-
-
-@pytest.mark.parametrize("html", ["<b>😀 Hi</b> there", "Open <code>{}</code> or <b><code>{}</code></b>"])
-def test_ends_inside_a_tag_stay(html):
-    (segment,) = [part for part in parse(html, TextFormat.HTML) if isinstance(part, Segment)]
-    shown = [tag.shown for tag in segment.tags if tag.width] or [Span(0, 1)]
-
-    assert outer_ends(segment._replace(spans=tuple(shown))) == (0, len(segment.text))

@@ -121,7 +121,3 @@ def test_an_abbreviation_is_read_in_full(text, language, is_read_as):
 @pytest.mark.parametrize("text", ["Wir kommen um 5 usw.", "Er heißt Max. Sie auch", "5 min", "Das ist ca.", "a.e.g. x"])
 def test_what_only_looks_like_an_abbreviation_is_read_as_it_is(text):
     assert read(text, (), "de", "en") is None
-
-
-def test_an_abbreviation_in_a_span_stays():
-    assert read("Nimm 3 Std. Pause", (Span(5, 11),), "de", "en") is None

@@ -7,19 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from service.engine.cpu.runner import MASKED
-from service.engine.cuda import kv_cache as cache
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
     CachePool,
     CudaEncoded,
     CudaState,
     SlotMemory,
-    column_bucket,
-    slot_bucket,
 )
 from service.engine.cuda.memory import HostDevice, Layout, Rows
 from service.engine.cuda.slots import StepMemory
@@ -90,17 +85,6 @@ def test_slots_keep_what_they_hold_whatever_moves(seed):
                 assert np.array_equal(array[slot, :, : wanted.shape[2]], wanted[number])
 
 
-def test_slots_of_any_columns_begin_at_the_same_addresses():
-    slots = SlotMemory(SHAPE, HostDevice(), 4, 64)
-    slots.fit(16, 64, 0)
-    addresses = slots.addresses()
-
-    for columns in (128, 192, 64):
-        slots.fit(16, columns, 16)
-
-        assert slots.addresses() == addresses
-
-
 def state_of(num_sentences: int, pool: CachePool | None = None) -> CudaState:
     state = CudaState(pool or CachePool(SHAPE, HostDevice(), MASKED), BEAM)
     state.append(encoded([5] * num_sentences, np.random.default_rng(1)), range(num_sentences))
@@ -133,17 +117,6 @@ def test_a_slot_that_is_freed_is_the_next_ones_and_nothing_else_moves():
     state.append(encoded([7], np.random.default_rng(2)), [0])
 
     assert state.slots.tolist() == [slots[0], slots[5], *slots[2:5], slots[1]]
-
-
-def test_columns_that_no_hypothesis_attends_to_are_written_again():
-    """One ancestor survives every step, so that each one leaves K - 1 columns free."""
-    state = state_of(3)
-
-    for _ in range(200):
-        written(state)
-        state.advance(np.zeros((3, BEAM), np.int64))
-
-    assert state.own.num_columns == 256  # 200 ancestors and the K of a step, not 800 columns
 
 
 @pytest.mark.parametrize("masked", [MASKED, HALF_MASKED])
@@ -191,63 +164,11 @@ def test_sentences_that_remain_move_together_so_that_steps_become_small():
     assert state.num_slots == 4
 
 
-def test_slots_without_a_sentence_are_told_as_ones_that_begin():
-    state = state_of(6)
-    for _ in range(3):
-        step(state, np.random.default_rng(4))
-    state.remove(2)
-
-    arrays = written(state)
-
-    empty = sorted(set(range(16)) - set(state.slots.tolist()))
-    assert (arrays["past_lengths"][empty] == 0).all()
-    assert (arrays["source_lengths"][empty] == 1).all()
-    assert (arrays["new_places"][empty, :, 0, 0, 2] == np.arange(BEAM)).all()
-    assert arrays["tokens"][state.slots].tolist() == np.arange(5 * BEAM).reshape(5, BEAM).tolist()
-    for name in ("tokens", "scores"):
-        assert not arrays[name][empty].any()
-
-
-def test_memory_that_a_large_load_took_counts_as_growth(monkeypatch):
-    monkeypatch.setattr(cache, "_KEPT_BYTES", 1 << 20)
-    state = state_of(4)
-    assert not state.has_grown
-
-    state.append(encoded([30] * 300, np.random.default_rng(5)), range(300))
-
-    assert state.has_grown
-
-
-def test_a_group_has_the_addresses_of_one_like_it_that_has_gone():
-    """So that steps which were recorded there can be replayed; what the other group wrote is gone."""
-    pool = CachePool(SHAPE, HostDevice(), MASKED)
-    first, second = state_of(40, pool), state_of(3, pool)
-    addresses = first.own.address, first.cross.address
-    assert second.own.address != first.own.address
-    memory = first.own
-    views(memory, 40)[0][:] = 7.0
-
-    del first
-    third = state_of(2, pool)
-
-    assert (third.own.address, third.cross.address) == addresses
-    assert third.own.num_bytes < views(memory, 40)[0].nbytes * ARRAYS
-    assert not views(memory, 40)[0].any()
-
-
 def test_memory_beyond_what_is_reserved_fails_the_batch_that_asks_for_it():
     state = state_of(1)
 
     with pytest.raises(DeviceOutOfMemory, match="are reserved"):
         state.reserve(1 << 16, 256, 64)
-
-
-@given(st.integers(1, 5_000))
-def test_buckets_hold_what_is_asked_for_and_twice_that_at_most(number):
-    for bucket in (slot_bucket(number), column_bucket(number)):
-        assert number <= bucket <= max(2 * number, 64)
-    assert slot_bucket(slot_bucket(number)) == slot_bucket(number)
-    assert (3 << 14) % column_bucket(number) == 0
 
 
 def test_copies_move_rows_of_slots_between_memories_of_other_strides():
@@ -263,21 +184,3 @@ def test_copies_move_rows_of_slots_between_memories_of_other_strides():
     assert moved[:, 2, :, :2].tolist() == [[[0, 0], [2, 0]], [[8, 0], [10, 0]]]
     assert not moved[..., 2:].any()
     assert not moved[:, 1].any()
-
-
-def test_sentences_that_move_together_keep_their_keys_and_their_past():
-    state = state_of(40)
-    cross = views(state.cross, 64)
-    for _ in range(3):
-        step(state, np.random.default_rng(6))
-    for _ in range(30):
-        state.remove(3)
-    before = [(state._slots.past[slot].copy(), cross[1][slot].copy()) for slot in state.slots]
-
-    state._move_together()
-
-    assert sorted(state.slots.tolist()) == list(range(10))
-    assert state.past_lengths.tolist() == [3] * 10
-    for slot, (past, keys) in zip(state.slots, before, strict=True):
-        assert np.array_equal(state._slots.past[slot], past)
-        assert np.array_equal(cross[1][slot], keys)
