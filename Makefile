@@ -60,7 +60,7 @@ native: $(DEV)/.stamp  ## Compile the native engine of the CPU, which needs g++ 
 	$(BIN)/$(NATIVE) --required
 
 check-native: setup-dev  ## The native engine under the address and undefined-behaviour sanitizers: kernels, parity, 90,000 calls; with SIMDe, the sets that this CPU lacks
-	$(BIN)/python -m tests.native.sanitized
+	$(BIN)/python -m trials.native.sanitized
 	$(BIN)/python -m pytest -m "" tests/unit/service/engine/native/test_kernels.py
 
 test: setup-dev  ## Set up .venv-dev, check everything and run every test
@@ -115,7 +115,7 @@ try-clients: setup-dev $(CLIENTS)/.stamp  ## Clients of LibreTranslate, DeepL, G
 	$(BIN)/python -m trials.clients --python $(CLIENTS)/bin/python $(CLIENTS_ARGS)
 
 try-console: $(BROWSER)/.stamp  ## The console in Chromium (apt install chromium): tests and, in build/console, its pictures; 2 minutes
-	$(BROWSER)/bin/python -m pytest -q tests/browser $(PYTEST_ARGS)
+	$(BROWSER)/bin/python -m pytest -q trials/console $(PYTEST_ARGS)
 
 test-gpu-counted: $(COUNTED)/lib/.stamp $(COUNTED_MODELS)  ## The engine for GPUs on one that only counts, without a GPU: launches, copies, plans a step; needs g++, 255 MB of packages
 	rm -f $(COUNTED)/counters
@@ -123,7 +123,7 @@ test-gpu-counted: $(COUNTED)/lib/.stamp $(COUNTED_MODELS)  ## The engine for GPU
 
 count-gpu: $(COUNTED)/lib/.stamp $(COUNTED_MODELS)  ## What a decoder step costs a GPU, counted and modelled: a table, 5 minutes
 	rm -f $(COUNTED)/counters
-	$(ON_COUNTED) -m tests.gpu_counted $(dir $(COUNTED_MODELS))
+	$(ON_COUNTED) -m bench.gpu_counted $(dir $(COUNTED_MODELS))
 
 bench: setup-dev  ## Race against CTranslate2: a table and one JSON line; BENCH_ARGS='--help' has the choices
 	$(BIN)/python bench/bench_race.py --cache build/bench/models $(BENCH_ARGS)
@@ -247,7 +247,7 @@ $(BROWSER)/.stamp: pyproject.toml constraints.txt
 	@$(BROWSER)/bin/python -m pip install -qq --constraint constraints.txt -e '.[cpu,documents]' --group browser
 	@touch $@
 
-# ONNX Runtime for GPUs without CUDA: its place is taken by tests/gpu_counted, which needs the headers alone.
+# ONNX Runtime for GPUs without CUDA: its place is taken by bench/gpu_counted, which needs the headers alone.
 $(GPU)/.stamp: pyproject.toml constraints.txt
 	@echo "setting up $(GPU)"
 	@$(CHECK_PYTHON)
@@ -261,15 +261,15 @@ $(GPU)/.stamp: pyproject.toml constraints.txt
 service/engine/cuda/copy.ptx: service/engine/cuda/copy.cu
 	nvcc -ptx -arch=compute_75 -o $@ $<
 
-$(COUNTED)/lib/.stamp: $(GPU)/.stamp service/engine/cuda/copy.cu $(wildcard tests/gpu_counted/build.py tests/gpu_counted/native/*)
-	$(GPU)/bin/python -m tests.gpu_counted.build $(@D) --cuda $(COUNTED)/cuda/nvidia/cu13/include \
+$(COUNTED)/lib/.stamp: $(GPU)/.stamp service/engine/cuda/copy.cu $(wildcard bench/gpu_counted/build.py bench/gpu_counted/native/*)
+	$(GPU)/bin/python -m bench.gpu_counted.build $(@D) --cuda $(COUNTED)/cuda/nvidia/cu13/include \
 		--provider $$($(GPU)/bin/python -c 'import onnxruntime, pathlib; print(pathlib.Path(onnxruntime.__file__).parent)')/capi/libonnxruntime_providers_cuda.so
 	@touch $@
 
 # Shapes of models whose weights are zeros that take no room.
-$(COUNTED)/models/%/manifest.json: tests/gpu_counted/shapes.py $(GPU_GRAPHS) | $(DEV)/.stamp
+$(COUNTED)/models/%/manifest.json: bench/gpu_counted/shapes.py $(GPU_GRAPHS) | $(DEV)/.stamp
 	@mkdir -p $(COUNTED)/models && rm -rf $(@D)
-	$(BIN)/python -m tests.gpu_counted.shapes $* $(@D)
+	$(BIN)/python -m bench.gpu_counted.shapes $* $(@D)
 
 clean:  ## Remove builds and caches; the environments stay
 	rm -rf build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants

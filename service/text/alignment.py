@@ -96,7 +96,7 @@ def mover_to_written(text: str, written: str, inserted: Sequence[str], escape: C
     return lambda span: Span(places[span.begin].begin, places[span.end - 1].end)
 
 
-# Least attention between two words that are linked: `python tests/quality/alignment.py --thresholds`, on sentences that
+# Least attention between two words that are linked: `python bench/quality/alignment.py --thresholds`, on sentences that
 # are aligned by hand.
 THRESHOLD = 0.15
 

@@ -1,7 +1,7 @@
 """Where the sentences of running text begin.
 
 German and English: each place behind a mark that may end a sentence is decided by what stands before and behind it
-(`_Rules`); no splitter that was measured comes near them (`tests/quality/sentence_boundaries.py`).  Other languages:
+(`_Rules`); no splitter that was measured comes near them (`bench/quality/sentence_boundaries.py`).  Other languages:
 sentencex.  Knows no lines and no spans; linear in time.
 
 Sources of the abbreviations: Unicode's CLDR (common/segments, "suppressions"), pragmatic-segmenter and Duden, without

@@ -8,10 +8,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from bench.quality.score import pairs_of
 from model.bundle import Bundle, included_bundle_dirs
 from tests.fakes.own_text import own_sentences
 from tests.golden.test_embedded_model import golden_file, translate
-from tests.quality.score import pairs_of
 
 # Beside sentences from parts: what people type first, and what breaks easily.
 ENGLISH = (

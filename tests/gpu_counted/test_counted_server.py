@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu_counted.counters import Measured, total
 from model.bundle import Bundle
 from tests.fakes.calls import calling, eventually
 from tests.fakes.server_process import run_to_end, start
-from tests.gpu_counted.counters import Measured, total
 
 ON_CUDA = {
     "DRAGOMAN_ENGINE__DEVICE": "cuda",

@@ -11,6 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.gpu_counted.counters import Measured, total
+from bench.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, settled, sources, stream, twin
+from bench.gpu_counted.scripted import ScriptedRunner
 from model.bundle import Bundle
 from service.engine.cuda import cudart
 from service.engine.cuda.memory import Bytes, CudaDevice, Device, HostDevice, Piece, Rows
@@ -19,9 +22,6 @@ from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.logits import Edits
 from service.engine.loop import EngineLoop
 from service.engine.wire import GPU_BUDGETS, EngineSpec, FailureKind, Job, JobFailure, JobResult, SearchParams
-from tests.gpu_counted.counters import Measured, total
-from tests.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, settled, sources, stream, twin
-from tests.gpu_counted.scripted import ScriptedRunner
 
 KERNELS = {"included": 62, "base": 154, "nllb": 293}  # of a step, as docs/gpu.md says
 

@@ -42,7 +42,7 @@ from service.engine.worker import create_runner
 from tests.fakes.engine_runs import hypotheses, run, translate
 from tests.fakes.own_text import own_sentences
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
-from tests.native.border import call_at_random
+from trials.native.border import call_at_random
 
 FAULTY_TOKEN = 7
 BEAM_ARRAYS = ("scores", "newest", "tokens", "parents", "num_steps", "max_steps")

@@ -1,15 +1,19 @@
 """The quality gate: every bundle that ships translates as well as its model card says.
 
-The golden translations hold the texts; this holds what they are worth, against translations written for the project.
-After a change that is meant to alter quality: `python tests/quality/score.py --write`, and say why in the commit.
+The golden translations hold the texts; this holds what they are worth, against translations written for the project,
+and how well words are aligned and sentences are found.
+After a change that is meant to alter quality: `python bench/quality/score.py --write`, and say why in the commit.
 """
+
+import re
 
 import pytest
 
-from model.bundle import default_bundle_dir
+from bench.quality import alignment, sentence_boundaries
+from bench.quality.score import CARD_NAME, SEARCHES, card_value, chrf_of, pairs_of, shipped_bundles
+from model.bundle import Bundle, default_bundle_dir, included_bundle_dirs
 from service.records import TranslateOptions
 from tests.fakes.native_engine import needs_native_engine
-from tests.quality.score import CARD_NAME, SEARCHES, card_value, chrf_of, pairs_of, shipped_bundles
 
 # Another processor may decide a near-tie otherwise.  The fp32 graphs of the same weights differ in more than that, and
 # are 0.3 away: `python -m export model/pretrained/en-de OUT --precision fp32`, `score.py --bundle OUT`.  Greedy
@@ -54,3 +58,31 @@ def test_a_worse_search_is_noticed():
     said = card_value((default_bundle_dir() / CARD_NAME).read_text("utf-8"), DEFAULTS)
 
     assert chrf_of(default_bundle_dir(), TranslateOptions(beam_size=1)) < said - MAX_LOSS
+
+
+MAX_ALIGNMENT_LOSS = 0.02  # another processor may decide a near-tie otherwise; the usual heads lose 0.2
+
+
+@pytest.mark.parametrize("directory", included_bundle_dirs(), ids=lambda directory: directory.name)
+def test_alignment_error_rate_is_that_of_the_card(directory):
+    bundle = Bundle.load(directory)
+    card = " ".join((directory / CARD_NAME).read_text("utf-8").split())
+    said = re.search(r"alignment error rate (0\.\d+) on 30 sentences", card)
+    sentences = alignment.read(bundle.manifest.source_language)
+
+    found = alignment.rates(sentences, alignment.attend(bundle, sentences))
+
+    assert len(sentences) == 30
+    assert said
+    assert found.error == pytest.approx(float(said[1]), abs=MAX_ALIGNMENT_LOSS)
+
+
+@pytest.mark.parametrize(("language", "precision", "recall"), [("en", 0.99, 0.99), ("de", 0.98, 0.99)])
+def test_precision_and_recall_of_sentences_stay_where_they_are(language, precision, recall):
+    texts = [text for text in sentence_boundaries.read() if text.language == language]
+
+    found = sentence_boundaries.rates(texts, sentence_boundaries.ours)
+
+    assert found.decisions >= 150
+    assert found.precision >= precision
+    assert found.recall >= recall

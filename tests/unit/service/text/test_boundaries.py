@@ -1,4 +1,4 @@
-"""Where sentences begin: what tests/quality/sentence_boundaries.tsv does not say."""
+"""Where sentences begin: what bench/quality/sentence_boundaries.tsv does not say."""
 
 import time
 from itertools import pairwise

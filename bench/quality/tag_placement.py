@@ -1,8 +1,8 @@
 """Share of inline tags that stand around the right words in a bundle's translations.
 
-    python tests/quality/tag_placement.py                      # of the included English - German bundle
-    python tests/quality/tag_placement.py --bundle BUNDLE      # of another one
-    python tests/quality/tag_placement.py --wrong              # and those that stand elsewhere
+    python bench/quality/tag_placement.py                      # of the included English - German bundle
+    python bench/quality/tag_placement.py --bundle BUNDLE      # of another one
+    python bench/quality/tag_placement.py --wrong              # and those that stand elsewhere
 
 `tag_placement.tsv` holds 200 English texts with inline tags, aligned by hand.  After the text come, for each start tag
 and each tag that stands alone, in order, the places that are right, separated by "|":

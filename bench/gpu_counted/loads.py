@@ -9,6 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 
+from bench.gpu_counted.counters import Count, Counts, Measured, total
+from bench.gpu_counted.scripted import ScriptedRunner
+from bench.gpu_counted.twin import TwinRunner
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import open_session
@@ -18,9 +21,6 @@ from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
 from service.engine.wire import GPU_BUDGETS, EngineSpec, Job, JobResult, SearchParams
 from tests.fakes.own_text import own_sentences
-from tests.gpu_counted.counters import Count, Counts, Measured, total
-from tests.gpu_counted.scripted import ScriptedRunner
-from tests.gpu_counted.twin import TwinRunner
 
 MAX_ROWS = 1_024
 # What the host pays, in microseconds: modelled for an H100 (PCIe 5) by the audit that found what the first engine cost.

@@ -1,4 +1,4 @@
-"""How fast the products of this CPU's instruction sets are, beside their dot products: `python -m tests.native.speed`.
+"""How fast the products of this CPU's instruction sets are, beside their dot products: `python -m bench.native.speed`.
 
 A compiler that moves sums to memory shows here, and nowhere else: shares of less than 60 % with 32 rows on a quiet CPU.
 """

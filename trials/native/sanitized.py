@@ -1,4 +1,4 @@
-"""Builds the native library with sanitizers and runs its tests with it: `python -m tests.native.sanitized`.
+"""Builds the native library with sanitizers and runs its tests with it: `python -m trials.native.sanitized`.
 
 The library that the server uses stays as it is.  What the sanitizers find ends the run.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from service.engine.cpu.native import library
 from service.engine.cpu.native.build import build, find_compiler
-from tests.native import border
+from trials.native import border
 
 _FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1")
 _TESTS = (
@@ -25,7 +25,7 @@ _TESTS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.native.sanitized", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m trials.native.sanitized", description=__doc__)
     parser.add_argument("--calls", type=int, default=30_000, help="at random, of each of three models")
     parser.add_argument("--library", type=Path, help=argparse.SUPPRESS)  # in the process that has the sanitizers
     given = parser.parse_args()
@@ -39,7 +39,7 @@ def main() -> None:
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as directory:
         built = build(_FLAGS, Path(directory) / "libdragoman.so")
-        command = [sys.executable, "-m", "tests.native.sanitized", "--library", str(built)]
+        command = [sys.executable, "-m", "trials.native.sanitized", "--library", str(built)]
         command += ["--calls", str(given.calls)]
         sys.exit(subprocess.run(command, check=False, env=environment).returncode)
 

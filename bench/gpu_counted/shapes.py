@@ -1,6 +1,6 @@
 """Writes bundles of a model's shape whose weights are zeros that take no room on the disk: costs are counted on them.
 
-    python -m tests.gpu_counted.shapes SHAPE DIRECTORY
+    python -m bench.gpu_counted.shapes SHAPE DIRECTORY
 
 What they translate is nothing, and how long a translation is does not come from them (`scripted.py`).
 """

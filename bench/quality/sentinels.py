@@ -1,6 +1,6 @@
 """Text as people write it: what a model alone makes of prices, dates, names, addresses, placeholders, emoji, capitals.
 
-    python tests/quality/sentinels.py model/pretrained/en-de RUN/average
+    python bench/quality/sentinels.py model/pretrained/en-de RUN/average
 
 Translates the 300 sentences of sentinels.tsv (kind, English, German; spans that have to come back are in ⟦ ⟧) as they
 are, and with a sentinel in place of each span, or the words XA and XB where a model has no sentinels.  Says which

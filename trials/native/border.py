@@ -1,4 +1,4 @@
-"""Calls of the native library with right and wrong lengths and ids: `python -m tests.native.border --calls 1000000`.
+"""Calls of the native library with right and wrong lengths and ids: `python -m trials.native.border --calls 1000000`.
 
 Whatever is given, a call returns or raises; under the address sanitizer (`make check-native`) nothing beyond its bounds
 is read or written.
@@ -236,7 +236,7 @@ def run(num_calls: int, seed: int = 1) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.native.border", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m trials.native.border", description=__doc__)
     parser.add_argument("--calls", type=int, default=30_000, help="of each of three models")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

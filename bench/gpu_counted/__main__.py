@@ -11,11 +11,11 @@ import argparse
 import time
 from pathlib import Path
 
+from bench.gpu_counted.counters import Measured, total
+from bench.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, settled, stream
+from bench.gpu_counted.scripted import ScriptedRunner
 from model.bundle import Bundle
 from service.engine.cuda import cudart
-from tests.gpu_counted.counters import Measured, total
-from tests.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, settled, stream
-from tests.gpu_counted.scripted import ScriptedRunner
 
 BEAM, AT_ONCE, STREAM, ARRIVALS = 4, 64, 600, 3
 ROWS = 320  # at most: what the stream needs, as memory is this machine's

@@ -1,6 +1,6 @@
 """How well the included models align words: error rate against sentences that are aligned by hand.
 
-    python tests/quality/alignment.py [BUNDLE ...] [--thresholds]
+    python bench/quality/alignment.py [BUNDLE ...] [--thresholds]
 
 alignments.tsv has an English sentence, a German one and the links between their words, numbered from 0: `3-2` is sure,
 `3?2` possible.  AER is 1 - (|A & S| + |A & P|) / (|A| + |S|) (Och and Ney 2003): 0 is perfect.

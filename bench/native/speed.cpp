@@ -1,6 +1,6 @@
 // How fast the products of one instruction set are, beside what its dot products can do: a line for each shape.
 //
-// Compiled with -DISA=Avx2 -DSET='"kernels_avx2.cpp"' and the flags of that set; `python -m tests.native.speed` does it.
+// Compiled with -DISA=Avx2 -DSET='"kernels_avx2.cpp"' and the flags of that set; `python -m bench.native.speed` does it.
 #include SET
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 """How well sentences are found: precision and recall of their ends, beside other splitters.
 
-    python tests/quality/sentence_boundaries.py               # ours, and those of the others that are installed
-    python tests/quality/sentence_boundaries.py --wrong       # and where ours are wrong
+    python bench/quality/sentence_boundaries.py               # ours, and those of the others that are installed
+    python bench/quality/sentence_boundaries.py --wrong       # and where ours are wrong
     pip install pysbd syntok SoMaJo                           # the others; sentencex is there
 
 `sentence_boundaries.tsv` has a language, a kind and a text in each line, all written for this purpose; " | " stands

@@ -1,6 +1,6 @@
 """Builds the counted GPU: libraries that stand in for CUDA, cuBLAS, cuDNN and the driver.
 
-    python -m tests.gpu_counted.build DIRECTORY --cuda HEADERS --provider libonnxruntime_providers_cuda.so
+    python -m bench.gpu_counted.build DIRECTORY --cuda HEADERS --provider libonnxruntime_providers_cuda.so
 
 The real CUDA provider of ONNX Runtime and the real runner run on them.  Memory is the host's and kernels compute
 nothing, but every launch, copy, synchronisation and cuDNN plan is counted (`counters.py`), and what a recorded step

@@ -1,8 +1,8 @@
 """chrF of a bundle on the project's own sentences, and the rows of its model card that say what it was.
 
-    python tests/quality/score.py                      # of every bundle that ships
-    python tests/quality/score.py --bundle BUNDLE      # of another one
-    python tests/quality/score.py --write              # into the model cards; read the difference
+    python bench/quality/score.py                      # of every bundle that ships
+    python bench/quality/score.py --bundle BUNDLE      # of another one
+    python bench/quality/score.py --write              # into the model cards; read the difference
 
 `en-de.tsv` holds English sentences, a tab, and German translations that were written for this project; a bundle of the
 other direction is scored on the same pairs.  No command tells whether a corpus that the model learnt from has one, too.
