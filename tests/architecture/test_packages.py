@@ -68,7 +68,9 @@ def test_the_tests_are_no_package_and_no_two_of_their_modules_share_a_name():
     names = [path.name for path in tracked_files() if path.name.startswith("test_")]
 
     assert sorted(names) == sorted(set(names))
-    assert [path for path in tracked_files() if path.name == "__init__.py" and "tests" in path.parts] == []
+    assert [
+        path for path in tracked_files() if path.name == "__init__.py" and path.is_relative_to(ROOT / "tests")
+    ] == []
 
 
 @needs_checkout

@@ -15,41 +15,19 @@ from tests.fakes.logs import log
 
 __all__ = ["log"]
 
-MAX_BODY_BYTES = 1_000
-LONG_S = 30.0
-
 
 class Pages:
-    """`/slow` is answered once `may_answer` is set; `/large` is more than the buffers of a connection hold."""
-
-    def __init__(self) -> None:
-        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
-
     def routes(self) -> list[Route]:
         return [
             Route("/good", self.good),
-            Route("/slow", self.slow),
-            Route("/large", self.large),
             Route("/bad", self.bad),
-            Route("/echo", self.echo, methods=["POST"]),
         ]
 
     async def good(self, request: Request) -> Response:
         return PlainTextResponse("good\n")
 
-    async def slow(self, request: Request) -> Response:
-        self.asked.set()
-        await self.may_answer.wait()
-        return PlainTextResponse("slow\n")
-
-    async def large(self, request: Request) -> Response:
-        return Response(bytes(32 << 20))
-
     async def bad(self, request: Request) -> Response:
         raise ValueError("geheim")
-
-    async def echo(self, request: Request) -> Response:
-        return Response(await request.body())
 
 
 class Peer:
@@ -87,12 +65,8 @@ Connect = Callable[[], Awaitable[Peer]]
 
 
 @asynccontextmanager
-async def serving(
-    pages: Pages, *, max_connections: int = 64, timeout_s: float = LONG_S
-) -> AsyncIterator[tuple[HttpServer, Connect]]:
-    server = HttpServer(
-        pages.routes(), max_body_bytes=MAX_BODY_BYTES, max_connections=max_connections, timeout_s=timeout_s
-    )
+async def serving() -> AsyncIterator[Connect]:
+    server = HttpServer(Pages().routes(), max_body_bytes=1_000, max_connections=64, timeout_s=30.0)
     port = await server.start(Address("127.0.0.1", 0))
     peers: list[Peer] = []
 
@@ -100,14 +74,14 @@ async def serving(
         peers.append(Peer(*await asyncio.open_connection("127.0.0.1", port)))
         return peers[-1]
 
-    yield server, connect
+    yield connect
     await server.stop()
     for peer in peers:
         peer.writer.close()
 
 
 async def test_connection_serves_one_request_after_the_other():
-    async with serving(Pages()) as (_, connect):
+    async with serving() as connect:
         peer = await connect()
         answers = [await peer.ask("/good").answer() for _ in range(3)]
         head = peer.ask("/good", "Connection: close", method="HEAD")
@@ -119,7 +93,7 @@ async def test_connection_serves_one_request_after_the_other():
 @pytest.mark.parametrize(
     ("request_line", "status", "words"),
     [
-        ("GET /none", 404, b"try /good /slow /large /bad /echo\n"),
+        ("GET /none", 404, b"try /good /bad\n"),
         ("GET /good/", 404, b"try "),
         ("POST /good", 405, b"Method Not Allowed\n"),
         ("DELETE /good", 405, b"Method Not Allowed\n"),
@@ -128,7 +102,7 @@ async def test_connection_serves_one_request_after_the_other():
 )
 async def test_errors_are_a_line_of_text(request_line, status, words):
     method, path = request_line.split()
-    async with serving(Pages()) as (_, connect):
+    async with serving() as connect:
         head, _, body = (await (await connect()).ask(path, method=method).answer()).partition(b"\r\n\r\n")
 
     assert int(head.split()[1]) == status
@@ -139,7 +113,7 @@ async def test_errors_are_a_line_of_text(request_line, status, words):
     "nonsense", [b"\r\n\r\n\r\n", b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET /good HTTP/1.1\r\n\r\n"]
 )
 async def test_nonsense_and_a_missing_host_are_refused(nonsense):
-    async with serving(Pages()) as (_, connect):
+    async with serving() as connect:
         answer = await (await connect()).send(nonsense).rest()
         other = await (await connect()).ask("/good").answer()
 
@@ -148,7 +122,7 @@ async def test_nonsense_and_a_missing_host_are_refused(nonsense):
 
 
 async def test_endless_head_is_refused():
-    async with serving(Pages()) as (_, connect):
+    async with serving() as connect:
         answer = await (await connect()).send(b"GET /good HTTP/1.1\r\nX: " + b"x" * 2 * MAX_HEAD_BYTES).rest()
 
     assert answer[:13] in (b"", b"HTTP/1.1 400 ")

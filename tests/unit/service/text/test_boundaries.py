@@ -1,6 +1,5 @@
 """Where sentences begin: what bench/quality/sentence_boundaries.tsv does not say."""
 
-import time
 from itertools import pairwise
 
 import pytest
@@ -8,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.text.boundaries import sentence_begins
-
-MANY = 20_000
 
 
 def sentences(text: str, language: str = "en") -> list[str]:
@@ -60,20 +57,3 @@ def test_places_are_inside_in_order_and_before_no_white_space(text, language):
 
     assert places == sorted(set(places))
     assert all(0 < place < len(text) and not text[place].isspace() for place in places)
-
-
-@pytest.mark.usefixtures("without_collections")
-@pytest.mark.parametrize(
-    "unit", ["a. ", "A. B ", "z. B. ", '". A', "(a. B ", "1. ", ". ", " ", "[1] ", "“a. B", "a/", "a.B"]
-)
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit, language):
-    def seconds(length: int) -> float:
-        text = unit * (length // len(unit)) + "x"
-        begin = time.process_time()
-        sentence_begins(text, language)
-        return time.process_time() - begin
-
-    seconds(100)
-
-    assert seconds(MANY) < 128 * max(seconds(MANY // 32) for _ in range(3)) + 0.5  # squared: 1,024 times

@@ -1,5 +1,3 @@
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,19 +123,3 @@ def test_a_term_needs_a_source(source):
         check_terms([Term("a", "b"), Term(source, "x")])
 
     assert caught.value.field == "glossary.terms[1].source"
-
-
-@pytest.mark.usefixtures("without_collections")
-@pytest.mark.parametrize(
-    ("terms", "text"),
-    [
-        ([Term(f"a {'b' * length}") for length in range(1, 200)], "a " * 10_000),
-        ([Term("a " * 99 + "b")], "a " * 10_000),
-        ([Term("," * number + "b") for number in range(199)], "," * 20_000),
-    ],
-)
-def test_no_text_is_slow_to_search(terms, text):
-    begin = time.process_time()
-    assert Glossary(terms).find(text) == ()
-
-    assert time.process_time() - begin < 60  # in fact a second

@@ -1,7 +1,5 @@
 """Numbers of a source and its translation: what means the same, what does not, and how a language writes them."""
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -314,21 +312,3 @@ def test_any_text_is_equal_to_itself(text):
     assert difference(text, text, "en", "en") is None
     assert difference(text, text, "de", "de") is None
     assert difference(text, text, "xx", "fr") is None
-
-
-@pytest.mark.usefixtures("without_collections")
-@pytest.mark.parametrize(
-    "piece", ["1", "1 ", "1.", "1,", "1:1", "1/", "1 000 ", "-1", "Mai 1", "1 bis 1", "zwei 1", "a 1 "]
-)
-def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(piece):
-    def seconds(count: int) -> float:
-        source, target = piece * count, piece * (count // 2)
-        started = time.process_time()
-        difference(source, target, "en", "de")
-        difference(source, target, "de", "fr")
-        return time.process_time() - started
-
-    seconds(100)
-    short, long = max(seconds(300) for _ in range(3)), seconds(2_400)
-
-    assert long < 40 * max(short, 0.002)

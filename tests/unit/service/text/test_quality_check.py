@@ -1,4 +1,4 @@
-"""What the quality check finds, what the estimate goes up and down with, and which of two translations is kept."""
+"""What the quality check finds and which of two translations is kept."""
 
 import pytest
 from hypothesis import given
@@ -304,6 +304,3 @@ def test_each_issue_has_its_remedy(kinds, params, expected):
 )
 def test_fewer_issues_go_before_coverage_and_coverage_before_score(first, second, expected):
     assert better(first, second) is expected
-
-
-SOURCE, TARGET = "The cats are sleeping in the garden.", "Die Katzen schlafen im Garten."

@@ -1,5 +1,4 @@
 import re
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +17,6 @@ CASES = [
 ]
 MARKS = re.compile("⟦(.*?)⟧", re.DOTALL)
 KNOWN = frozenset(map(chr, range(32, 127))) - set("#$&=@[\\]^_`{|}~") | set("ÄÖÜäöüß–—‘’‚“”„")
-MANY = 20_000
 
 
 def as_small_tokenizer(character: str) -> str | None:
@@ -87,37 +85,6 @@ def test_a_character_that_the_tokenizer_changes_is_lost_unless_it_means_the_same
 
 
 # Beginnings of each kind, and what could make a regular expression try again and again.
-WORDS = (
-    "a A 1 . a. 1. a1 a- a_ _ - -- / a/ /a \\ { } {} {a {{ {a,plural, % %( %1 $ $( ${ < <a <% & &a # @ a@ a@b. [ [1,"
-    " [[ {# ` ``` : :: a:: a: 0: http:// http://( http://a( www. a.com/ ~/ ./ C:\\ ' é é- 1é $1, € 你 a, 0a -a a( a["
-    " (a aB v1. 1.1 = =a a= f ff: 0- %*. + a+ ! a! é. *."
-    " %a %a. %#@ *| \\n \\na \\a{ a\\b ](a ][ [a] [a= [/ [code] dd. MM Ctrl+ Ctrl- ⌘ ** *a -- -----BEGIN eyJ a1 ''"
-    " \u200d 👩\u200d 🇩 1\ufe0f a\u0301 a.b:: a\\n .\\n"
-)
-UNITS = (
-    *WORDS.split(),
-    " -",
-    "`` ",
-    "word ",
-    "Word. ",
-    "1 € ",
-    "{% ",
-    "[^\n",
-    "{a, select, b {",
-    "-a b",
-    "a.b()",
-    "[a b=",
-    "Ctrl + ",
-    "%Y ",
-    "-----BEGIN A-----\n",
-    "a1B+",
-    "\\a[",
-)
-
-CHECKED = [
-    unit if number % 5 == 0 else pytest.param(unit, marks=pytest.mark.thorough) for number, unit in enumerate(UNITS)
-]
-
 ALPHABET = Alphabet(as_small_tokenizer)
 SIGNS = st.sampled_from(
     [*"abcXYZ019 .,:;/\\-_@#%{}$<>()[]`'\"&=~+*|!?\n", "é", "😀", "\u200d", "\ufe0f", "你", "http://", "™"]
@@ -135,17 +102,3 @@ def test_spans_are_in_order_apart_and_hold_every_character_that_is_lost(text):
     between = MARKS.sub("", marked(text, spans)) if "⟦" not in text and "⟧" not in text else ""
     composed = not any(0x300 <= ord(character) < 0x370 for character in between)
     assert not (composed and ALPHABET.lacks(between))
-
-
-@pytest.mark.usefixtures("without_collections")
-@pytest.mark.parametrize("unit", CHECKED)
-def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit):
-    def seconds(length: int) -> float:
-        text = unit * (length // len(unit)) + "{x"  # an end that spoils what has matched so far
-        begin = time.process_time()
-        find_spans(text, ALPHABET)
-        return time.process_time() - begin
-
-    seconds(100)
-
-    assert seconds(MANY) < 24 * max(seconds(MANY // 8) for _ in range(3)) + 0.5  # squared: 64 times
