@@ -8,6 +8,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,22 @@ from export.source import ExportSource
 from model.bundle import Bundle
 from model.manifest import BUNDLE_FORMAT_VERSION
 from model.shortlist import Shortlist
-from tests.fakes.vmap import write_vmap
 from tests.parity.ctranslate2_model import token_names, write_ctranslate2_model
+
+
+def write_vmap(shortlist: Shortlist, path: Path, pieces: Sequence[str]) -> None:
+    """Write the candidates of each piece; the line with an empty source is what is always allowed.
+
+    Args:
+        shortlist: candidates by source token.
+        path: goes into the model's directory as `vmap.txt`; `use_vmap=True` turns it on.
+        pieces: the vocabulary by id, none of them with a blank.
+    """
+    rows = [shortlist.entries[start:end] for start, end in pairwise(shortlist.offsets.tolist())]
+    rules = zip(["", *pieces], [shortlist.always, *rows], strict=True)
+    lines = [f"{source}\t{' '.join(pieces[token] for token in row)}\n" for source, row in rules if len(row)]
+    path.write_text("".join(lines), encoding="utf-8")
+
 
 ROOT = Path(__file__).resolve().parents[2]
 PRECISIONS = ("int8", "fp32", "fp16")  # fp16: on a GPU, both sides

@@ -1,6 +1,5 @@
 """The admin port of a real server, and that no other port answers for it."""
 
-import asyncio
 import json
 import os
 import signal
@@ -88,32 +87,6 @@ async def test_status_and_log_level_are_of_all_edges_and_of_those_that_take_thei
     async with calling_each_edge(server) as connections:
         assert [await one.texts("a") for calls in connections.values() for one in calls] == [["a"], ["a"]]
     assert has_logged(2)
-
-
-async def test_engine_lost_in_the_drain_lets_no_call_in_again(start_server, tmp_path):
-    """The server sees that a model has no engine any more while it finishes a call of the other one."""
-    repository, gate = ModelRepository(tmp_path / "models"), tmp_path / "gate"
-    repository.put("a", "1")
-    repository.put("b", "1")
-    gate.touch()
-    models = {"DRAGOMAN_MODELS__DIRECTORY": str(repository.directory), "ECHO_GATE": str(gate)}
-    server = start_server(**models, **ADMIN)
-    engines = {model.name: model.engines[0].pid for model in (await status_of(server)).models}
-    async with calling(server.address) as calls:
-        with server.held():
-            accepted = calls.translate(words(120), model="a")
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 1)
-            server.terminate()
-            await eventually(lambda: '"draining"' in server.log_text())
-            gate.unlink()
-            os.kill(engines["b"], signal.SIGKILL)
-            await eventually(lambda: server.metric("dragoman_engines_missing") == 1)
-            looks = server.metric("dragoman_event_loop_lag_seconds_count")
-            await eventually(lambda: server.metric("dragoman_event_loop_lag_seconds_count") > looks + 1)
-
-            assert await code_of(calls.translate("a", model="a")) is grpc.StatusCode.UNAVAILABLE
-        assert await code_of(accepted) is grpc.StatusCode.OK
-    assert await asyncio.to_thread(server.wait) == 0
 
 
 async def test_reload_loads_what_is_new_and_names_what_is_refused(start_server, tmp_path):

@@ -108,14 +108,6 @@ async def test_page_that_asks_for_something_else_frees_the_rows(server):
     await eventually(lambda: server.metric("dragoman_running_jobs") == 0)
 
 
-def test_translations_go_on_from_a_word(server):
-    answer = post(server.http_port, "/console/alternatives", text="Hi you.", prefix="Hi ", source="en", target="de")
-
-    texts = answer.json()["alternatives"]
-    assert len(set(texts)) == len(texts) == 6
-    assert all(text.startswith("Hi") for text in texts)
-
-
 def test_score_has_links_and_what_each_head_looks_at(server):
     pair = {"text": "Hi.", "translation": "Ho.", "source": "en", "target": "de"}
 

@@ -77,15 +77,6 @@ class TestGoogle:
         assert trailers[0]["x-translation-warnings"] == "copied=1"
         assert "x-translation-warnings" not in trailers[1]
 
-    async def test_glossary_is_used_and_named_in_the_answer(self, server):
-        async with calling(server.address) as calls:
-            answer = await translated(
-                calls, "cat", glossary_config={"glossary": "projects/mine/locations/x/glossaries/animals"}
-            )
-
-        assert [item.translated_text for item in answer.glossary_translations] == ["Katze"]
-        assert answer.glossary_translations[0].glossary_config.glossary.endswith("animals")
-
     @pytest.mark.parametrize(
         ("fields", "code", "field"),
         [

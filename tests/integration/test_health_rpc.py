@@ -1,7 +1,5 @@
 """grpc.health.v1 and server reflection, as their own clients see them."""
 
-from typing import Any
-
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
@@ -16,7 +14,6 @@ FOREIGN = ("google.cloud.translation.v3.TranslationService", "inference.GRPCInfe
 REFLECTION = ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"]
 Status = health_pb2.HealthCheckResponse
 Request = reflection_pb2.ServerReflectionRequest
-messages: Any = health_pb2  # the published types do not know List
 
 
 @pytest.fixture

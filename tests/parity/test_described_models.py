@@ -227,25 +227,6 @@ def test_engine_gives_ctranslate2_s_tokens(model, bundle, beam_size, tmp_path):
 
 
 @pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_nothing_that_is_suppressed_or_padding_is_ever_written(model, bundle, precision):
-    never = {*model.config.suppressed_ids, *range(model.config.num_target_tokens, model.config.num_logits)}
-    searches = [
-        SearchParams(
-            beam_size=8, num_hypotheses=8, max_target_tokens=30, use_shortlist=bool(bundle.manifest.shortlist)
-        ),
-        SearchParams(beam_size=1, max_target_tokens=30, sampling_top_k=64, sampling_temperature=50.0),
-    ]
-
-    for params in searches:
-        for hypotheses in found_by_engine(bundle, model.config, precision, params):
-            for one in hypotheses:
-                assert not never & set(one.token_ids)
-                assert model.config.eos_id not in one.token_ids
-                assert one.finish_reason in (FinishReason.END_OF_SENTENCE, FinishReason.LENGTH)
-
-
-@pytest.mark.usefixtures("each_engine")
 def test_the_scorer_begins_and_ends_with_the_model_s_tokens(model, bundle):
     config, runner = model.config, CpuRunner(bundle, precision="fp32")
     params = SearchParams(beam_size=4, max_target_tokens=30, length_penalty=1.0)

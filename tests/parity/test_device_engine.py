@@ -18,7 +18,6 @@ from service.engine.cuda.memory import Block, HostDevice, HostRegion
 from service.engine.cuda.runner import GRAPHS, CudaRunner
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.loop import EngineLoop
-from service.engine.runner import CacheShape
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Outcome, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
@@ -41,7 +40,6 @@ def float32_twin(bundle: Bundle, model: Transformer, directory: Path, device: Ho
 
 
 SEEDS = (1, 2)
-SHAPE = CacheShape.of(tiny_config(vocab_size=VOCABULARY))
 
 
 @pytest.fixture(scope="module")

@@ -131,16 +131,6 @@ def test_tokens_are_those_of_ctranslate2(pair, tmp_path):
         pair.require_tokens_of_ctranslate2(directory, beam_size)
 
 
-def test_ids_and_text_are_those_of_transformers_tokenizer(pair, kind, checkpoint):
-    tokenizer = load_tokenizer(pair.bundle.directory, pair.bundle.manifest.tokenizer)
-    theirs = T5Tokenizer.from_pretrained(checkpoint, extra_ids=0)
-    prefixes = {"v1.0": {"de": f"{PROMPT} "}, "v1.1": {"de": ""}, "madlad": {"de": "<2de> ", "zh-Hant": "<2zh_Hant> "}}
-    for language, prefix in prefixes[kind].items():
-        for text in own_sentences(20, seed=5):
-            assert tokenizer.between("en", language).encode(text) == list(theirs(prefix + text).input_ids)
-            assert tokenizer.decode(tokenizer.encode_target(text)) == text
-
-
 @pytest.mark.parametrize("kind", ["madlad"], indirect=True)
 def test_texts_are_translated_into_the_language_of_their_request(pair):
     text, tokenizer = "Where is the house?", load_tokenizer(pair.bundle.directory, pair.bundle.manifest.tokenizer)

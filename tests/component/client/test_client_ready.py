@@ -87,13 +87,6 @@ async def test_watch_that_ends_is_opened_again(serve, code):
     assert servicer.num_watches == 3
 
 
-async def test_server_that_stays_unavailable_is_given_up_in_time_with_its_own_words(serve):
-    address = await serve(EndingHealth(grpc.StatusCode.UNAVAILABLE, is_forever=True))
-
-    with pytest.raises(Unavailable, match=r"no server was ready at .* within 1 s \(no healthy upstream\)"):
-        await wait_until_ready(address, 1.0)
-
-
 async def test_server_that_restarts_is_waited_for():
     servicer = EndingHealth()
     await servicer.set("", health_pb2.HealthCheckResponse.NOT_SERVING)

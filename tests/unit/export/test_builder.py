@@ -9,7 +9,6 @@ from export.builder import Array, GraphBuilder, WeightFile, save_graphs
 from export.runner import open_session
 
 LARGE = np.arange(600, dtype=np.float32).reshape(20, 30)
-SMALL = np.arange(30, dtype=np.float32)
 
 
 def graph_that_adds(weights: WeightFile, **constants: Array) -> GraphBuilder:

@@ -89,9 +89,6 @@ def test_in_bf16_it_is_pytorchs(shape):
     torch.testing.assert_close(ours, theirs)
 
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 import model.train
-from model.checkpoint import RECIPE_NAME, Checkpoint, CheckpointMeta, CurveLog, load_checkpoint, step_directories
+from model.checkpoint import RECIPE_NAME, CurveLog, load_checkpoint, step_directories
 from model.data import BatchGroups, TrainingBatch
-from model.tokenizer import train_tokenizer
 from model.train import Trainer, prepare_run
 from model.transformer import Transformer
-from tests.conftest import ENGLISH, GERMAN
 from tests.fakes.tiny_run import data, tiny_recipe, trainer
 
 __all__ = ["data"]
@@ -39,17 +36,6 @@ def whole_run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the curve of `whole_run` alone: a picture takes longer than an update."""
     monkeypatch.setattr(CurveLog, "draw", lambda _: None)
-
-
-@pytest.fixture
-def initial(data: Path, tmp_path: Path) -> Checkpoint:
-    """Weights whose tokenizer is another than the run would learn itself."""
-    path = tmp_path / "other.spm"
-    train_tokenizer([*ENGLISH, *GERMAN], path, vocab_size=120, model_type="bpe")
-    config = tiny_recipe(data).config
-    meta = CheckpointMeta(name="tiny", source_language="en", target_language="de")
-    weights = Transformer(config).initialize(7).state_dict()
-    return Checkpoint(config=config, meta=meta, weights=weights, tokenizer_path=path)
 
 
 def resume(data: Path, run: Path, **options: Any) -> Trainer:
@@ -174,20 +160,6 @@ def test_a_run_that_stalls_averages_the_checkpoints_that_end_with_its_best(data,
 
     assert steps_of(tmp_path / "run") == [2, 3, 6, 7]
     assert averaged(tmp_path / "run") == (2.5, 3)
-
-
-def test_a_run_can_start_from_given_weights_and_their_tokenizer_but_keeps_its_own(data, tmp_path, initial):
-    started = trainer(data, tmp_path / "new", initial=initial)
-    trainer(data, tmp_path / "run", **ONE_UPDATE).train()
-    own = (tmp_path / "run" / "shared.spm").read_bytes()
-    resumed = resume(data, tmp_path / "run", initial=initial, **ONE_UPDATE)
-
-    assert all(torch.equal(tensor, initial.weights[name]) for name, tensor in started.model.state_dict().items())
-    assert (tmp_path / "new" / "shared.spm").read_bytes() == initial.tokenizer_path.read_bytes()
-    assert resumed.progress.update == 1
-    assert (tmp_path / "run" / "shared.spm").read_bytes() == own != initial.tokenizer_path.read_bytes()
-    with pytest.raises(ValueError, match="the recipe asks for"):
-        trainer(data, tmp_path / "x", initial=replace(initial, config=replace(initial.config, num_encoder_layers=2)))
 
 
 def test_another_recipe_does_not_go_on_with_a_run_and_leaves_no_trace(data, tmp_path):

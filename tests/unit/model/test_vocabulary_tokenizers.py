@@ -50,11 +50,6 @@ class TestPieces:
             assert tokenizer.encode_target(sentence) == ids[:-1]
             assert tokenizer.decode(ids) == tokenizer.read_back(sentence) == sentence
 
-    @pytest.mark.parametrize("blank", ["", "  ", "\n\t"])
-    def test_blank_text_has_no_tokens(self, tokenizer, blank):
-        assert tokenizer.encode(blank) == tokenizer.encode_target(blank) == []
-        assert tokenizer.encode_with_spans(blank) == ([], [])
-
     @pytest.mark.parametrize("text", ["</s>", ">>de<<", "<unk> x", "a </s> b", "<pad>"])
     def test_text_that_looks_like_a_control_token_does_not_become_it(self, tokenizer, text):
         ids = tokenizer.encode(text)[:-1]

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from service.addresses import Address, ListenError
+from service.addresses import Address
 
 
 def has_ipv6() -> bool:
@@ -46,30 +46,3 @@ def test_host_is_reached_at_all_its_addresses(host, reached):
         (port,) = {one.getsockname()[1] for one in sockets}
 
         assert {address for address in ("127.0.0.1", "::1") if answers(address, port)} == reached
-
-
-@needs_ipv6
-@pytest.mark.parametrize("taken", ["127.0.0.1", "::1"])
-def test_port_that_is_taken_at_one_of_the_addresses_is_refused(taken):
-    with socket.create_server((taken, 0), family=socket.AF_INET6 if ":" in taken else socket.AF_INET) as other:
-        port = other.getsockname()[1]
-        for host in ("localhost", "::"):
-            with pytest.raises(ListenError, match=rf"{port} \(test\): Address already in use; find its owner"):
-                Address(host, port).check_free("test")
-
-
-@pytest.mark.parametrize("was_shared", [False, True])
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_port_can_be_had_at_once_after_a_server_that_shared_it_or_not(was_shared, is_shared):
-    (before,) = Address("127.0.0.1", 0).open("test", is_shared=was_shared)
-    with before:
-        before.listen()
-        port = before.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port), timeout=120.0) as client:
-            before.accept()[0].close()  # the side that closes first keeps the connection in TIME_WAIT
-            assert client.recv(1) == b""
-
-    (after,) = Address("127.0.0.1", port).open("test", is_shared=is_shared)
-
-    with after:
-        after.listen()

@@ -3,8 +3,6 @@
 import pytest
 
 from service.call import Call, Caller
-from service.engine.wire import FinishReason, Hypothesis, JobResult
-from service.errors import PermissionDenied
 from service.records import Priority
 
 
@@ -18,47 +16,6 @@ def new_call(timeout_s: float = 9.0, limit_s: float | None = None, models: froze
 )
 def test_cancel_is_late_in_the_last_moment_which_is_a_share_of_a_short_deadline(timeout_s, ended_after_s, is_late):
     assert new_call(timeout_s).is_late(100.0 + ended_after_s) is is_late
-
-
-@pytest.mark.parametrize(("ended_after_s", "is_late"), [(0.99, False), (0.999, True)])
-def test_server_s_own_limit_is_passed_when_its_timer_goes_off(ended_after_s, is_late):
-    assert new_call(1.0, limit_s=1.0).is_late(100.0 + ended_after_s) is is_late
-
-
-def test_call_can_use_no_model_that_its_key_is_not_for():
-    call = new_call(models=frozenset({"small"}))
-
-    call.use_model("small")
-    with pytest.raises(PermissionDenied, match="large"):
-        call.use_model("large")
-
-    assert call.model == "small"
-
-
-def test_phases_are_the_longest_of_the_texts_and_tokens_their_sum():
-    call = new_call()
-    call.phase = "decode"
-    hypothesis = Hypothesis(token_ids=(5, 6), score=0.0, finish_reason=FinishReason.END_OF_SENTENCE)
-    for queue_s, decode_s in ((3.0, 7.0), (2.0, 9.0)):
-        call.job_finished(JobResult(0, (hypothesis,), queue_s, 0.5, decode_s, num_steps=1))
-
-    assert call.has_phases
-    assert (call.queue_s, call.encode_s, call.decode_s) == (3.0, 0.5, 9.0)
-    assert call.target_tokens == 4
-
-
-def test_stream_is_the_sum_of_its_texts_and_has_no_phases():
-    stream = new_call()
-    stream.phase = "stream"
-    for model in ("m", "n"):
-        text = stream.for_text()
-        text.phase, text.source_tokens, text.target_tokens = "decode", 3, 4
-        text.use_model(model)
-        stream.text_finished(text)
-
-    assert (stream.phase, stream.has_phases, stream.model) == ("stream", False, "n")
-    assert (stream.texts, stream.finished_texts) == (2, 2)
-    assert (stream.source_tokens, stream.target_tokens) == (6, 8)
 
 
 def test_call_is_the_sum_of_its_parts_and_takes_the_time_of_the_longest_or_of_all_in_turn():
@@ -77,14 +34,6 @@ def test_call_is_the_sum_of_its_parts_and_takes_the_time_of_the_longest_or_of_al
 
     assert (call.phase, call.model, call.has_several_models) == ("decode", "m", False)
     assert (call.queue_s, call.finished_texts, call.source_tokens, call.target_tokens) == (2.0 + 4.0, 6, 9, 12)
-
-
-@pytest.mark.parametrize(("names", "are_several"), [("a", False), ("a,b", True), ("a+b", True)])
-def test_call_knows_whether_several_models_have_answered(names, are_several):
-    call = new_call()
-    call.use_models(names)
-
-    assert (call.model, call.has_several_models) == (names, are_several)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from model.bundle import PRETRAINED_DIR
-from service.cli.options import bundle_dir
 from service.config import ConfigError, ServerConfig, allowed_bounds, load_config
 
 
@@ -84,29 +82,6 @@ class TestSources:
         for text in ('"never"', "null"):
             monkeypatch.setenv(f"DRAGOMAN_{group}".upper(), f'{{"{setting}": {text}}}')
             assert value(number) is None
-
-    @pytest.mark.parametrize(("name", "directory"), [("en-de", "en-de"), ("default", "en-de")])
-    def test_name_of_an_included_model_means_that_one(self, monkeypatch, tmp_path, name, directory):
-        (tmp_path / "dragoman.toml").write_text(f'[engine]\nbundle = "{name}"\n')
-        expected = PRETRAINED_DIR / directory
-
-        assert load_config(tmp_path / "dragoman.toml").engine.bundle == expected
-        assert load_config(None, {"engine.bundle": name}).engine.bundle == expected
-        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", name)
-        assert load_config().engine.bundle == expected
-
-    def test_name_that_is_also_a_directory_here_is_refused_and_both_can_be_named(self, monkeypatch, tmp_path):
-        (tmp_path / "en-de").mkdir()
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("DRAGOMAN_ENGINE__BUNDLE", "en-de")
-
-        with pytest.raises(ConfigError) as refused:
-            load_config()
-
-        assert str(refused.value).startswith("engine.bundle is 'en-de' (environment DRAGOMAN_ENGINE__BUNDLE): ")
-        assert f"./en-de for the directory, {PRETRAINED_DIR}/en-de for the included model" in str(refused.value)
-        assert load_config(None, {"engine.bundle": "./en-de"}).engine.bundle == Path("en-de")
-        assert load_config(None, {"engine.bundle": bundle_dir("./en-de")}).engine.bundle == Path("en-de")
 
     @pytest.mark.parametrize("service", ["DRAGOMAN", "DRAGOMAN_HTTP", "DRAGOMAN_ENGINE"])
     def test_variables_that_a_cluster_sets_for_a_service_are_no_settings(self, monkeypatch, service):
@@ -213,25 +188,9 @@ class TestOrigins:
     def test_origins_are_taken_as_browsers_send_them(self, given, taken):
         assert load_config(overrides={"listen.cors_origins": given}).listen.cors_origins == taken
 
-    @pytest.mark.parametrize("wrong", ["a.example", "https://a.example/path", "https://*.a.example", "https:// a"])
-    def test_what_no_browser_sends_is_refused_by_name(self, wrong):
-        with pytest.raises(ConfigError, match=r"listen\.cors_origins is .* is no origin: write scheme and host"):
-            load_config(overrides={"listen.cors_origins": wrong})
-
 
 GROUPS = get_type_hints(ServerConfig)
 HINTS = {f"{group}.{name}": str(hint) for group in GROUPS for name, hint in get_type_hints(GROUPS[group]).items()}
-
-
-def test_an_empty_path_is_none():
-    optional = [name for name, hint in HINTS.items() if "Path" in hint]
-
-    config = load_config(overrides=dict.fromkeys(optional, ""))
-
-    assert len(optional) >= 8
-    assert {getattr(getattr(config, group), name) for group, _, name in (one.partition(".") for one in optional)} == {
-        None
-    }
 
 
 def test_every_number_has_bounds():

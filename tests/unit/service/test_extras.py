@@ -12,7 +12,6 @@ from service.errors import how_to_install
 from service.tools.bulk import parquet, ray_engine
 from service.tools.loadtest import report
 
-ROOT = Path(__file__).resolve().parents[3]
 UNUSED: Any = None  # the package is missed before anything is looked at
 
 

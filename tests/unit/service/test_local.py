@@ -161,18 +161,6 @@ def test_a_caller_that_stops_early_leaves_nothing_behind():
     assert again == ["x", "y"]
 
 
-@pytest.mark.timeout(20)
-def test_calls_that_take_turns_each_get_their_own_translations():
-    local = translator()
-    words, others = ([first + second for second in "klmnopqrstuvwxyz"] for first in "ab")
-
-    pairs = zip(local.translate_all(words), local.translate_all(others), strict=False)
-
-    assert [(one.hypotheses[0].text, other.hypotheses[0].text) for one, other in pairs] == [
-        (word[::-1], other[::-1]) for word, other in zip(words, others, strict=False)
-    ]
-
-
 @pytest.fixture(scope="module")
 def echo_bundle(tmp_path_factory) -> Bundle:
     return Bundle.load(write_echo_bundle(tmp_path_factory.mktemp("bundles") / "echo"))

@@ -73,19 +73,3 @@ def test_a_file_that_cannot_be_read_is_tried_each_period_though_it_stays_the_sam
     assert watched.current() == "newer"
     events = [json.loads(line) for line in log.getvalue().splitlines()]
     assert [event["event"] for event in events] == ["it_not_reloaded", "it_not_reloaded", "it_reloaded"]
-
-
-def test_files_that_come_and_go_in_a_directory_are_changes(tmp_path, clock):
-    def files() -> list[Path]:
-        return sorted(tmp_path.iterdir())
-
-    watched = WatchedFiles(
-        files, lambda: len(files()), name="it", facts=lambda value: {"files": value}, period_s=PERIOD_S, clock=clock
-    )
-    (tmp_path / "new").touch()
-
-    clock.now = 10.0
-    assert watched.current() == 1
-    (tmp_path / "new").unlink()
-    clock.now = 20.0
-    assert watched.current() == 0

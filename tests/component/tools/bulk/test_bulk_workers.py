@@ -18,7 +18,6 @@ from tests.fakes.scripted_server import Context, failing_first, running, shout
 
 __all__ = ["running"]
 
-WITHIN_S = 120.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 

@@ -21,9 +21,6 @@ from tests.parity.marian_model import write_marian
 from tests.unit.export.importers.test_model_bin import model_bin, text, variable
 
 NUM_MUTATIONS = 50
-HOSTILE: tuple[Any, ...] = (
-    None, True, False, -1, 0, 1, 10**12, 1.5, 1e-7, "x", "", [], [[]], [5], [["x"]], {}, {"a": 1},
-)  # fmt: skip
 OPTIONS = ImportOptions(source_language="en", target_language="de")
 
 

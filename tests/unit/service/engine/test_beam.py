@@ -1,6 +1,5 @@
 """The vectorised search gives each sentence what a plain one gives it; what the plain one cannot show, in examples."""
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID, USUAL_PROFILE, DecodingProfile, StopRule
 from model.search import BeamConfig, beam_search
-from service.engine.beam import BeamSearch, may_repeat
+from service.engine.beam import BeamSearch
 from service.engine.beams import LOOP_TOKENS, StepOutcome
 from service.engine.wire import FinishReason, SearchParams
 from tests.fakes.plain_search import (
@@ -55,27 +54,6 @@ def test_a_sentence_whose_hypotheses_only_repeat_themselves_ends_for_that_reason
 @pytest.mark.parametrize(("period", "other"), [(9, 0), (8, 30)])
 def test_a_sentence_of_which_one_hypothesis_says_something_else_goes_on(period, other):
     assert repeating(period, 63, other=other).num_steps(0) == 63
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_wherever_a_source_repeats_itself_it_is_found(seed):
-    rng = random.Random(seed)
-    found = 0
-    for _ in range(200):
-        period, length = rng.randint(1, 9), rng.randint(20, 40)
-        unit = [rng.randrange(100) for _ in range(period)]
-        source = [rng.randrange(100) for _ in range(rng.randrange(80))]
-        place = rng.randrange(len(source) + 1)
-        source[place:place] = (unit * length)[:length]
-        repeats = any(
-            all(source[n] == source[n - p] for n in range(begin, begin + 24))
-            for p in range(1, 9)
-            for begin in range(p, len(source) - 23)
-        )
-
-        assert may_repeat(source) is repeats
-        found += repeats
-    assert 50 < found < 150
 
 
 @pytest.mark.parametrize("max_target_tokens", [1, 5])

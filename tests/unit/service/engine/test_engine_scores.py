@@ -22,7 +22,6 @@ from service.engine.wire import (
     SchedulerConfig,
     scored_shape,
 )
-from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import assert_nothing_is_left, engine, engine_with, job, kind_of, run, tokens
 from tests.fakes.fake_runner import FakeRunner, misbehaving_script, random_script
 
@@ -72,23 +71,6 @@ def test_those_of_one_shape_run_together_and_searches_go_on_beside_them():
         number: tokens(outcome) for number, outcome in alone.items()
     }
     assert_nothing_is_left(loop)
-
-
-def test_cancelled_and_late_ones_are_dropped_unread():
-    clock, runner = Clock(100.0), FakeRunner()
-    loop = engine_with(SchedulerConfig(), runner, clock)
-    for each in (scoring(0), scoring(1)._replace(deadline=99.0), scoring(2)):
-        loop.submit(each)
-    loop.cancel(0)
-
-    outcomes = run(loop)
-
-    assert {number: kind_of(outcome) for number, outcome in outcomes.items()} == {
-        0: FailureKind.CANCELLED,
-        1: FailureKind.DEADLINE,
-        2: None,
-    }
-    assert runner.scored == [1]
 
 
 ERRORS = {20: MemoryError("small"), 21: RuntimeError("inside"), 22: BundleError("b has no graph; export again")}

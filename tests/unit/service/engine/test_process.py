@@ -21,29 +21,6 @@ JOB = Job(
 JOB_WITHOUT_DEADLINE = JOB._replace(deadline=None, submitted_at=None)
 
 
-@pytest.mark.parametrize("max_rows", [1, 128, 1_000])
-def test_warming_up_fills_the_batch_once_and_leaves_no_trace(max_rows):
-    runners.clear()
-    scheduler = SchedulerConfig(max_rows=max_rows)
-
-    engine = _create_engine(
-        EngineSpec(bundle_dir=Path("b"), runner_factory=f"{__name__}:remember", scheduler=scheduler)
-    )
-
-    (runner,) = runners
-    assert min(max_rows, 128) <= max(runner.step_rows) <= max(max_rows, 4)
-    assert engine.is_idle
-    assert engine.take_stats() == StepStats(max_rows=max_rows, max_source_tokens=scheduler.max_source_tokens)
-
-
-runners: list[FakeRunner] = []
-
-
-def remember(spec: EngineSpec) -> FakeRunner:
-    runners.append(FakeRunner())
-    return runners[-1]
-
-
 class Enough(Exception):
     """The core is gone."""
 
@@ -126,7 +103,3 @@ def break_encoder(spec: EngineSpec) -> FakeRunner:
             raise ValueError("inputs that are not there")
 
     return BrokenRunner()
-
-
-def refuse(spec: EngineSpec) -> None:
-    raise ValueError(f"{spec.bundle_dir} is refused")

@@ -105,17 +105,6 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     await world.engine.stop()
 
 
-async def test_lost_engine_is_replaced_at_once(world):
-    first, second = ScriptedProcess(1), ScriptedProcess(2)
-    await world.start(first, second)
-    assert (world.engine.is_missing, world.pid) == (False, 1)
-
-    first.is_lost.set()
-    await world.until("report of 2")
-
-    assert world.events == ["report of 1", "lost: end of 1", "up: 2", "report of 2"]
-
-
 async def test_unhealthy_engine_takes_nothing_more_and_is_replaced(world):
     bad = ScriptedProcess(1)
     await world.start(bad, ScriptedProcess(2))
@@ -153,13 +142,3 @@ async def test_engine_that_is_soon_lost_again_waits_and_one_that_lived_long_does
     await world.until("report of 3")
 
     assert world.events.count("waits 0.5 s") == num_waits
-
-
-async def test_stopped_engine_is_killed_and_not_replaced(world):
-    process = ScriptedProcess(1)
-    await world.start(process)
-
-    await world.engine.stop()
-
-    assert (process.is_killed, world.engine.process) == (True, None)
-    assert world.events == ["report of 1"]

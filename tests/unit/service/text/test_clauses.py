@@ -12,12 +12,6 @@ def count_words(text: str) -> int:
     return len(text.split())
 
 
-LONG = (
-    "We met twice; the chairman, who had to leave early, signed the paper himself because nobody else was there and "
-    "the others, as they told us later, had lost their way."
-)
-
-
 @pytest.mark.parametrize(
     ("text", "limit", "language", "pieces"),
     [

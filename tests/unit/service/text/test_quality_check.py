@@ -71,6 +71,34 @@ def test_a_loop_is_found(source, target):
     assert WarningKind.REPETITION in kinds(source, target, "en-")
 
 
+NO_LOOPS = [
+    ("No, no, no, no, no!", "Nein, nein, nein, nein, nein!"),
+    ("That is very, very good.", "Das ist sehr, sehr, sehr gut."),
+    ("Ha ha ha ha ha!", "Ha ha ha ha ha ha!"),
+    ("Contents ........................................ 7", "Inhalt ........................................ 7"),
+    ("Sleeeeeeeeeeeeeeeeeeeeeeeeeeeeep well", "Schlaaaaaaaaaaaaaaaaaaaaaaaaaaaaaf gut"),
+    ("row row row row your boat", "rudre rudre rudre rudre dein Boot"),
+    ("The man who has the key is the one who saw him.", "Der Mann, der den Schlüssel hat, ist der, der ihn sah."),
+    ("Day by day by day it grew.", "Tag für Tag für Tag wuchs es."),
+    ("Time and again we lose.", "Wieder und wieder und wieder verlieren wir."),
+    ("0 0 0 0 0 0 1", "0 0 0 0 0 0 1"),
+    ("https://example.com/aaaaaaaaaaaaaaaaaaaaaaaaaaaa", "https://example.com/aaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+    ("A very long word", "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz"),
+    ("Where there is a will there is a way.", "Wo ein Wille ist, da ist ein Weg."),
+    ("The more the merrier, the fewer the better.", "Je mehr, desto besser, je weniger, desto besser."),
+    (
+        "Merry Christmas to all of you, merry Christmas to all of you!",
+        "Frohe Weihnachten euch allen, frohe Weihnachten euch allen!",
+    ),
+    ("Blah, blah, blah.", "Bla, bla, bla."),
+]
+
+
+@pytest.mark.parametrize(("source", "target"), NO_LOOPS)
+def test_what_the_source_repeats_or_language_does_is_no_loop(source, target):
+    assert WarningKind.REPETITION not in kinds(source, target)
+
+
 COPIES = [
     ("en-de", "The cats are sleeping in the garden.", "The cats are sleeping in the garden."),
     ("en-de", "The cats are sleeping in the garden.", "The cats are sleeping in the garden!"),

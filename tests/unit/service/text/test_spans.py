@@ -46,6 +46,12 @@ def test_spans_of_a_segment_are_those_found_and_those_that_its_tags_show(alphabe
     assert marked(text, spans) == "Ask ⟦Acme Ltd⟧ about ⟦{name}⟧ and ⟦{x} y⟧."
 
 
+def test_finds_what_comes_back_as_it_is(alphabet):
+    texts = [MARKS.sub(r"\1", case) for case in CASES]
+
+    assert [marked(text, find_spans(text, alphabet)) for text in texts] == CASES
+
+
 @pytest.mark.parametrize(
     ("text", "spans"),
     [
