@@ -32,6 +32,9 @@ from service.telemetry.metrics import Metrics
 from tests.fakes.books import imbalance, sample_of, samples
 from tests.fakes.calls import eventually, failure, status_of
 from tests.fakes.http2_peer import Peer, call_headers, headers_frame, reset_frame
+from tests.fakes.logs import log
+
+__all__ = ["log"]
 
 ONE, MANY = "test.Service/One", "test.Service/Many"
 MAX_WATCHES = 16

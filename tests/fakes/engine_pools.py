@@ -32,7 +32,7 @@ from service.records import Priority
 from service.scheduler.engines import EngineObserver
 from service.scheduler.pool import EnginePool, PoolConfig
 from tests.fakes.engine_runs import run
-from tests.fakes.fake_runner import SLOW_TOKEN, FakeRunner, create
+from tests.fakes.fake_runner import FakeRunner, create
 
 
 class EchoPool:
@@ -77,7 +77,6 @@ CONFIG = PoolConfig(lookahead_jobs=1, restart_backoff_s=0.01, start_timeout_s=60
 PARAMS = SearchParams(beam_size=2, max_target_tokens=12)
 LONG = PARAMS._replace(max_target_tokens=500)
 NORMAL = (5, 6, EOS_ID)
-SLOW = (SLOW_TOKEN, *range(5, 25), EOS_ID)  # so long that it needs a good second
 
 
 @dataclass

@@ -19,13 +19,11 @@ from tests.fakes.echo_runner import PlainRunner
 from tests.fakes.plain_search import best_extensions, edited
 
 VOCABULARY = 40
-SLOW_TOKEN = 30  # a source that starts with it takes SLOW_STEP_S per step
 NAN_TOKEN = 31  # ... gets NaN
 POISON_TOKEN = 32  # ... cannot be encoded
 CRASH_TOKEN = 33  # ... kills the process at its first step
 STUCK_TOKEN = 34  # ... never comes back
 BROKEN_TOKEN = 35  # ... raises in the decoder
-SLOW_STEP_S = 0.02
 
 Script = Callable[[tuple[int, ...], tuple[int, ...]], np.ndarray]
 
@@ -112,8 +110,6 @@ def prefix_of(cache: CpuCache, sentence: int, hypothesis: int) -> tuple[int, ...
 
 
 def misbehaving_script(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-    if source[0] == SLOW_TOKEN:
-        time.sleep(SLOW_STEP_S)
     if source[0] == CRASH_TOKEN:
         os._exit(7)
     if source[0] == STUCK_TOKEN:

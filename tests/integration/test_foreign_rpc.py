@@ -95,13 +95,6 @@ class TestGoogle:
         assert error.code() is code
         assert field is None or error_info(error).metadata["field"] == field
 
-    async def test_a_text_that_fails_fails_the_call(self, server):
-        async with calling(server.address) as calls:
-            error = await failure(translated(calls, "a", "b" * 300_000, mime_type="text/plain"))
-
-        assert error.code() is Code.INVALID_ARGUMENT
-        assert details_of(error).startswith("texts[1] has 300000 characters")
-
     async def test_languages_are_those_of_the_models(self, server):
         async with calling(server.address) as calls:
             method, kind = f"{GOOGLE}GetSupportedLanguages", google.SupportedLanguages

@@ -53,7 +53,6 @@ class StepDriver:
         scores: Array | None = None,
         candidates: int | None = None,
         edits: Mapping[Edit, float] | None = None,
-        penalties: Mapping[Edit, float] | None = None,
     ) -> Values:
         """One token for every hypothesis.
 
@@ -63,16 +62,14 @@ class StepDriver:
             scores: [B, K]; zeros if not given.
             candidates: C; all K * V of a sentence if not given.
             edits: what is added to logits.
-            penalties: what they are divided by (positive ones) and multiplied by (negative ones) before that.
 
         Returns:
             Those of `OUTPUTS`.
         """
-        (num_sentences, beam), edits, penalties = tokens.shape, edits or {}, penalties or {}
-        given = sorted({*edits, *penalties})
+        (num_sentences, beam), edits = tokens.shape, edits or {}
         own = self.columns[:, None] + np.arange(beam)  # [B, K]
         np.put_along_axis(self.mask, own[:, None, :, None], 0.0, axis=3)
-        places = [(sentence * beam + hypothesis) * self._num_logits + token for sentence, hypothesis, token in given]
+        places = [(sentence * beam + hypothesis) * self._num_logits + token for sentence, hypothesis, token in edits]
         binding = self._session.io_binding()
         feeds = {
             "tokens": tokens,
@@ -81,8 +78,8 @@ class StepDriver:
             "columns": self.columns,
             "self_mask": self.mask,
             "edit_places": np.array(places, np.int64),
-            "edit_values": np.array([edits.get(edit, 0.0) for edit in given], np.float32),
-            "edit_factors": np.array([penalties.get(edit, 1.0) for edit in given], np.float32),
+            "edit_values": np.array(list(edits.values()), np.float32),
+            "edit_factors": np.ones(len(edits), np.float32),
             "num_candidates": np.array([candidates or beam * self._num_logits]),
             **memory,
         }
@@ -93,11 +90,6 @@ class StepDriver:
         self.past_lengths = self.past_lengths + 1
         self.columns = self.columns + beam
         return dict(zip(OUTPUTS, binding.copy_outputs_to_cpu()[-len(OUTPUTS) :], strict=True))
-
-    def restart(self, sentence: int) -> None:
-        """Another sentence takes this one's place."""
-        self.past_lengths[sentence] = self.columns[sentence] = 0
-        self.mask[sentence] = MASKED
 
     def _bind_in_place(self, binding: ort.IOBinding) -> None:
         for name, array in self.caches.items():
