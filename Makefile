@@ -148,7 +148,7 @@ try-image:  ## Start that image read-only and without rights, translate, stop it
 	$(PYTHON) deploy/try_image.py $(if $(filter gpu,$(VARIANT)),--gpu) dragoman:$(VARIANT)
 
 deploy-check: $(DEV)/.stamp-deploy  ## Judge all of deploy/ with hadolint, helm, promtool, haproxy, envoy, systemd; says what it skips
-	$(BIN)/python -m pytest -m "" -rs tests/deploy tests/architecture/test_dashboard.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "" -rs tests/deploy trials/deploy tests/architecture/test_dashboard.py $(PYTEST_ARGS)
 
 try-node: setup-dev  ## Install the packages of examples/node and run it against the real server; needs node and npm
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund

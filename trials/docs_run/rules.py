@@ -12,7 +12,7 @@ LEFT_OUT = {
     r"^helm": "needs a cluster; `make deploy-check` lints and renders the chart",
     r"\bhaproxy -f|^envoy -c": "runs until it is stopped, with replicas elsewhere; `make deploy-check` runs it",
     r"^(/opt/dragoman/bin/)?pip |^python3 -m venv|^systemctl": "changes the machine; `make test-wheel` installs",
-    r"^(useradd|chown) ": "needs root; tests/deploy compares them with the unit and the image",
+    r"^(useradd|chown) ": "needs root; trials/deploy compares them with the unit and the image",
     r"^cd examples/node|^node ": "`make try-node` runs the example against the real server",
     r"^python -m model\.(train|evaluate|tools\.(?!attention))|^zcat DATA|--data DATA$": "needs a corpus",
     r"--shortlist shortlist\.csr|tools\.attention runs/": "needs what the command before it makes of a corpus",

@@ -11,7 +11,7 @@ pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 from service.config import LimitsConfig
 from service.server.frontend import max_calls
-from tests.deploy.tools import DEPLOY, PROMTOOL_COMES_WITH, judged
+from trials.deploy.tools import DEPLOY, PROMTOOL_COMES_WITH, judged
 
 ROOT = DEPLOY.parent
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"

@@ -9,7 +9,7 @@ pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 import yaml
 
-from tests.deploy.tools import (
+from trials.deploy.tools import (
     CHART,
     DEPLOY,
     HELM_COMES_WITH,

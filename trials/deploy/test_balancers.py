@@ -21,9 +21,9 @@ from service.client import AsyncClient
 from service.client.admin import AdminClient
 from service.client.channel import ClientConfig
 from service.errors import DragomanError
-from tests.deploy.tools import DEPLOY, judged, program
 from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, words
 from tests.fakes.server_process import ServerProcess
+from trials.deploy.tools import DEPLOY, judged, program
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not in a checkout")
 
