@@ -33,9 +33,8 @@ ORDER = ("integration", "parity", "quality", "text", "component", "architecture"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests in the order of their directories."""
-    tests = Path(__file__).parent
-    ranks = {name: rank for rank, name in enumerate(ORDER)}
-    items.sort(key=lambda item: ranks.get(item.path.relative_to(tests).parts[0], 0))
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(ORDER)}
+    items.sort(key=lambda item: next((ranks[folder] for folder in item.path.parents if folder in ranks), 0))
 
 
 def pytest_collection_finish() -> None:

@@ -213,7 +213,7 @@ class TestErrors:
         assert error.details() == "internal error; the server's log has it under request id abc-1"
         event = json.loads(log.getvalue())
         assert (event["event"], event["error"], event["request_id"]) == ("call_failed", "RuntimeError", "abc-1")
-        assert "handled_calls.py" in event["trace"]
+        assert "test_grpc_calls.py" in event["trace"]
         assert SECRET not in log.getvalue() + error.debug_error_string()
 
     async def test_work_that_something_else_cancelled_is_answered(self, harness):
