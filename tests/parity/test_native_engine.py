@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 from unittest import mock
 
@@ -58,6 +59,12 @@ def model() -> Transformer:
 @pytest.fixture(scope="module")
 def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
+
+
+def packed(bundle: Bundle, precision: str = "int8", most_sum: int = 258) -> bytes:
+    out = BytesIO()
+    pack.write_packed(bundle, precision, out, most_sum)
+    return out.getvalue()
 
 
 def random_candidates(rng: np.random.Generator, rows: tuple[int, int], num_candidates: int, end: int) -> StepArrays:

@@ -10,7 +10,6 @@ import pytest
 
 from export.importers.foreign import ForeignModelError
 from export.importers.model_bin import ModelFile
-from tests.fakes.damaged_files import NUM_MUTATIONS, refusals
 
 
 def text(value: str) -> bytes:
@@ -154,11 +153,3 @@ class TestHostileFiles:
 
         with pytest.raises(ForeignModelError, match=message):
             file.array("w/weight")
-
-    def test_mutations_are_read_or_refused(self, path):
-        def read_all() -> None:
-            file = ModelFile(path)
-            for name in file:
-                assert file.array(name).nbytes <= 4 * len(GOOD)
-
-        assert len(refusals(path, GOOD, read_all)) > NUM_MUTATIONS // 2
