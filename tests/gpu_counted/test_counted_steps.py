@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from bench.gpu_counted.counters import Measured, total
 from bench.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, settled, sources, stream, twin
 from bench.gpu_counted.scripted import ScriptedRunner
-from model.bundle import Bundle
 from service.engine.cuda import cudart
 from service.engine.cuda.memory import Bytes, CudaDevice, Device, HostDevice, Piece, Rows
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
@@ -85,21 +83,6 @@ def test_from_the_start_on_every_step_of_a_usual_search_is_one_launch(bundle):
     assert runner.there.take_unrecorded() == 0
 
 
-@pytest.mark.parametrize("shape", ["base", "nllb"])
-def test_larger_models_launch_once_a_step_too(shape):
-    runner = opened(ScriptedRunner, Bundle.load(Path(os.environ["COUNTED_SHAPES"], shape)), max_rows=256)
-
-    calm, moving = settled(runner, 64, 4), stream(loop_of(runner, 256), runner, made_up_sources(300), 4, arrivals=2)
-
-    show(f"{shape}, settled", calm)
-    show(f"{shape}, stream", moving)
-    for cost in (calm, moving):
-        assert cost.is_clean()
-        assert cost.number("plan") == 0
-        assert_one_launch_a_step(cost)
-    assert total(calm.counts, "graph launch").amount == KERNELS[shape] * calm.steps
-
-
 def test_edited_logits_are_part_of_the_recording(bundle):
     runner = opened(CudaRunner, bundle, max_rows=64)
     state = runner.new_state(4)
@@ -118,18 +101,6 @@ def test_edited_logits_are_part_of_the_recording(bundle):
 
     assert measured.since()["graph launch"].number == 3
     assert total(measured.since(), "launch").number == 0
-
-
-@pytest.mark.parametrize("place", ["begin", "kernel"])
-def test_a_machine_that_refuses_to_record_runs_steps_unrecorded(bundle, monkeypatch, place):
-    monkeypatch.setenv("COUNTED_GPU_NO_CAPTURE", place)
-
-    with pytest.warns(RuntimeWarning, match="cuda_graphs is off from now on"):
-        cost = settled(opened(CudaRunner, bundle), 16, 4)
-
-    assert cost.is_clean()
-    assert cost.number("graph launch") == 0
-    assert cost.number("launch") > 0
 
 
 @pytest.mark.parametrize("place", ["begin", "kernel"])

@@ -4,7 +4,6 @@ from dataclasses import asdict, replace
 from itertools import combinations
 from typing import Any
 
-import ctranslate2
 import numpy as np
 import pytest
 import torch
@@ -26,7 +25,6 @@ from service.engine.loop import EngineLoop
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from tests.fakes.engine_runs import run
 from tests.fakes.tiny_model import random_sentences, state_of, tiny_model, write_tiny_bundle
-from tests.parity.ctranslate2_model import write_ctranslate2_model
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
 CONFIGS = {
@@ -202,28 +200,6 @@ def test_engine_ends_as_the_reference_search_under_every_rule(tmp_path):
         assert [ours.score for (ours,) in found] == pytest.approx([one.score for one in best], abs=1e-4)
     for one, other in combinations(StopRule, 2):
         assert wanted[one] != wanted[other]
-
-
-@pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("model", ["marian", "opennmt", "mbart"], indirect=True)  # it has no post-norm with final norms
-@pytest.mark.parametrize("beam_size", [1, 4, 6])
-def test_engine_gives_ctranslate2_s_tokens(model, bundle, beam_size, tmp_path):
-    config = model.config
-    neighbour = write_ctranslate2_model(config, state_of(model), None, tmp_path / "ctranslate2")
-    translator = ctranslate2.Translator(str(neighbour), compute_type="float32", intra_threads=1)
-
-    ours = found_by_engine(bundle, config, "fp32", SearchParams(beam_size=beam_size, max_target_tokens=12))
-    theirs = translator.translate_batch(
-        [[str(token) for token in source] for source in sources(config)],
-        beam_size=beam_size,
-        max_decoding_length=12,
-        min_decoding_length=0,
-        return_scores=True,
-    )
-
-    for (best,), found in zip(ours, theirs, strict=True):
-        assert [str(token) for token in best.token_ids] == found.hypotheses[0]
-        assert best.score == pytest.approx(found.scores[0], abs=1e-4)
 
 
 @pytest.mark.usefixtures("each_engine")

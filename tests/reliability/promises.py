@@ -151,7 +151,7 @@ PROMISES: dict[str, Promise] = {
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "A14": ("test_clocks.py::test_no_deadline_rests_on",),
     "B7": ("test_connection_limits.py::test_peer_that_never_answers",),
-    "B8": ("test_stream_flow.py::test_slow_reader_stops",),
+    "B8": ("test_stream_rpc.py::test_slow_reader_stops",),
     "B12": ("test_connection_limits.py::test_flood_of_pings",),
     "B13": ("test_connection_limits.py::test_metadata_over_the_limit",),
     "B14": ("test_connection_limits.py::test_age_ends_connections",),

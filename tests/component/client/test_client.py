@@ -1,21 +1,209 @@
 """Both clients against a small real server whose answers the test scripts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
 
 from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
 from service.client.channel import ClientConfig
 from service.engine.wire import FinishReason
-from service.errors import InvalidInput, NotFound, TooLong
+from service.errors import (
+    DeadlineExceeded,
+    DragomanError,
+    FailedPrecondition,
+    InternalError,
+    InvalidInput,
+    NotFound,
+    Overloaded,
+    PermissionDenied,
+    TooLong,
+    Unauthenticated,
+    Unavailable,
+)
 from service.records import TranslateOptions, Translation
-from tests.fakes.scripted_server import Context, client, running, shout, shout_each
+from tests.fakes.scripted_server import (
+    Context,
+    ScriptedServer,
+    client,
+    failing,
+    failing_first,
+    running,
+    shout,
+    shout_each,
+)
 
 __all__ = ["client", "running"]
+
+
+def packed(*details: Message) -> bytes:
+    """The trailer `grpc-status-details-bin` with these details."""
+    status = status_pb2.Status(code=8, message="no")
+    for detail in details:
+        item = any_pb2.Any()
+        item.Pack(detail)
+        status.details.append(item)
+    return bytes(status.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, InvalidInput),
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Overloaded),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExceeded),
+        (grpc.StatusCode.UNAVAILABLE, Unavailable),
+        (grpc.StatusCode.CANCELLED, Unavailable),
+        (grpc.StatusCode.INTERNAL, InternalError),
+        (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated),
+        (grpc.StatusCode.PERMISSION_DENIED, PermissionDenied),
+        (grpc.StatusCode.FAILED_PRECONDITION, FailedPrecondition),
+    ],
+)
+async def test_each_status_is_raised_as_its_error(client, running, code, kind):
+    running.service.handler = failing(code, "given 7, at most 5")
+
+    with pytest.raises(DragomanError, match="given 7, at most 5") as caught:
+        await client.translate(["one"])
+    assert type(caught.value) is kind
+    assert isinstance(caught.value.__cause__, grpc.RpcError)
+
+
+async def test_error_details_become_field_reason_and_wait(client, running):
+    info = error_details_pb2.ErrorInfo(reason="queue_full", metadata={"field": "texts[3]"})
+    retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000))
+    stop = ("grpc-retry-pushback-ms", "-1")
+    trailers = (("grpc-status-details-bin", packed(retry, info)), stop)
+
+    running.service.handler = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, trailers=trailers)
+    with pytest.raises(Overloaded) as overloaded:
+        await client.translate(["one"])
+    running.service.handler = failing(grpc.StatusCode.INVALID_ARGUMENT, trailers=trailers)
+    with pytest.raises(InvalidInput) as invalid:
+        await client.translate(["one"])
+
+    assert (overloaded.value.reason, overloaded.value.retry_after_s) == ("queue_full", 1.5)
+    assert invalid.value.field == "texts[3]"
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED]
+)
+async def test_passing_trouble_is_retried_unseen(client, running, code):
+    running.service.handler = failing_first(2, code, (("grpc-retry-pushback-ms", "5"),))
+
+    reply = await client.translate(["one"])
+
+    assert reply.translations[0].text == "ONE"
+    assert len(running.service.requests) == 3
+
+
+async def test_pushback_of_minus_one_ends_the_retries(client, running):
+    running.service.handler = failing(grpc.StatusCode.UNAVAILABLE, trailers=(("grpc-retry-pushback-ms", "-1"),))
+
+    with pytest.raises(Unavailable):
+        await client.translate(["one"])
+    assert len(running.service.requests) == 1
+
+
+Call = Callable[[AsyncClient], Coroutine[Any, Any, object]]
+
+
+async def translate(client: AsyncClient) -> object:
+    return await client.translate(["one"])
+
+
+async def translate_all(client: AsyncClient) -> object:
+    return [translation async for translation in client.translate_all(["one"])]
+
+
+async def translate_stream(client: AsyncClient) -> object:
+    return [answer async for answer in client.translate_stream(["one"])]
+
+
+class Silence:
+    """A server that takes calls and answers none."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.has_call = asyncio.Event()
+        server.service.handler = self._call
+        server.service.stream_handler = self._stream
+
+    async def _call(self, *_: object) -> pb.TranslateResponse:
+        self.has_call.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def _stream(self, *_: object) -> AsyncIterator[pb.TranslateStreamResponse]:
+        await self._call()
+        yield pb.TranslateStreamResponse()
+
+
+async def heedless(call: Call, client: AsyncClient) -> object:
+    """The call, after the task was cancelled and went on."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    return await call(client)
+
+
+@pytest.mark.parametrize("was_cancelled", [False, True])
+@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
+async def test_closed_client_is_unavailable_to_a_task_that_nobody_cancels(running, call: Call, was_cancelled: bool):
+    silence = Silence(running)
+    client = AsyncClient(running.address)
+    task = asyncio.create_task(heedless(call, client) if was_cancelled else call(client))
+    await asyncio.sleep(0)
+    if was_cancelled:
+        task.cancel()
+    await asyncio.wait_for(silence.has_call.wait(), 60)
+
+    await client.close()
+
+    with pytest.raises(Unavailable, match="the client was closed"):
+        await asyncio.wait_for(task, 60)
+
+
+@pytest.mark.parametrize("is_closed_too", [False, True])
+@pytest.mark.parametrize("call", [translate, translate_all, translate_stream])
+async def test_task_that_is_cancelled_stays_cancelled(running, call: Call, is_closed_too: bool):
+    silence = Silence(running)
+    async with AsyncClient(running.address) as client:
+        task = asyncio.create_task(call(client))
+        await asyncio.wait_for(silence.has_call.wait(), 60)
+
+        task.cancel()
+        if is_closed_too:
+            await client.close()
+        await asyncio.wait([task], timeout=120.0)
+
+        assert task.cancelled()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.translate(["one"]),
+        lambda client: list(client.translate_all(["one"])),
+        lambda client: list(client.translate_stream(["one"])),
+        lambda client: client.models(),
+        lambda client: client.wait_until_ready(1.0),
+    ],
+)
+def test_blocking_client_that_is_closed_is_unavailable(call: Callable[[Client], object]):
+    client = Client("127.0.0.1:1")
+    client.close()
+
+    with pytest.raises(Unavailable, match="the client was closed"):
+        call(client)
+
 
 TOO_LARGE = "x" * 4_500_000  # servers accept messages of 4 MiB by default
 

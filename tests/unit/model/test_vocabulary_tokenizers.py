@@ -73,17 +73,6 @@ class TestPieces:
         assert (spans[-1], places[-1]) == ((len(text), len(text)), (len(decoded), len(decoded)))
         assert "".join(decoded[begin:end] for begin, end in places) == decoded
 
-    def test_a_source_begins_with_the_tokens_that_the_model_wants(self, tmp_path, tokenizer):
-        files = TokenizerFiles(
-            kind=TokenizerKind.PIECES, source="source.spm", source_vocabulary="source.json", source_prefix=(">>de<<",)
-        )
-        prefixed = load_tokenizer(tmp_path, files)
-
-        ids, spans = prefixed.encode_with_spans(ENGLISH[0])
-
-        assert ids == [2, *tokenizer.encode(ENGLISH[0])]
-        assert spans[0] == (0, 0)
-
     @pytest.mark.parametrize(
         ("content", "message"),
         [

@@ -59,15 +59,3 @@ def test_draws_follow_the_probabilities_of_the_candidates_that_are_kept():
     assert shares(params) == pytest.approx([25 / 30, 4 / 30, 1 / 30, 0.0], abs=0.033)
     assert shares(params._replace(sampling_top_p=0.9)) == pytest.approx([25 / 29, 4 / 29, 0.0, 0.0], abs=0.033)
     assert shares(params._replace(sampling_top_p=0.5)) == [1.0, 0.0, 0.0, 0.0]
-
-
-def test_draws_depend_on_seed_and_step():
-    log_probs = np.zeros(8, np.float32)
-    params = SearchParams(beam_size=1, sampling_top_k=8)
-
-    def draws(seed: int) -> list[int]:
-        return [draw(log_probs, params._replace(sampling_seed=seed), step) for step in range(20)]
-
-    assert draws(3) == draws(3)
-    assert draws(3) != draws(4)
-    assert len(set(draws(3))) > 3

@@ -28,14 +28,6 @@ def restored(strategy: Strategy, target: str) -> str | None:
     return done and done[0]
 
 
-def test_words_in_place_of_spans_are_none_of_the_text_and_each_strategy_has_others():
-    found = strategies_of("XA sends {a} to {b}", sentinels="\x90\x91")
-
-    assert [one.text for one in found[:3]] == ["XA sends \x90 to \x91", "XA sends XB to XP", "XA sends 5284 to 6937"]
-    assert [one.is_marked for one in found] == [True, False, False, False]
-    assert found[-1].pieces == ("XA sends ", "{a}", " to ", "{b}")
-
-
 @pytest.mark.parametrize(
     ("text", "shown", "target", "expected"),
     [
