@@ -319,6 +319,15 @@ def bearing(key: str) -> tuple[tuple[str, str], ...]:
 
 
 class TestKeys:
+    async def test_call_without_a_key_is_refused_before_its_request_is_parsed(self, guarded):
+        guarded.behaviour = raising(AssertionError("the handler ran"))
+
+        error = await failure(guarded.one(b"x" * 3_000_000))
+
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert guarded.parsed == []
+        assert await guarded.books() == {"UNAUTHENTICATED": 1.0}
+
     async def test_key_counts_more_than_the_proxy_s_word(self, keys_file):
         settings = SecurityConfig(api_keys=keys_file, identity_header="x-client", trusted_proxies="127.0.0.1")
         async with Harness(60.0, authenticator(settings)).running() as server:

@@ -17,6 +17,8 @@ from tests.fakes.streams import answers_of
 
 __all__ = ["calls", "harness", "limits"]
 
+AS_IT_IS = pb.TranslateOptions(segmentation=pb.SEGMENTATION_NONE)  # a long text then takes the server milliseconds
+
 
 async def test_each_text_goes_to_the_version_that_serves_when_it_starts(harness, calls):
     harness.model.gates["slow"] = asyncio.Event()
@@ -93,6 +95,21 @@ async def test_stream_that_lasts_too_long_ends(harness, calls):
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert error.details() == "the call took longer than 0.5 s, the most this server allows"
     await eventually(lambda: harness.admission.streams == 0)
+
+
+@pytest.mark.parametrize("limits", [replace(SHORT_LIMITS, max_stream_seconds=2.0)])
+async def test_place_of_a_stream_whose_client_does_not_read_comes_back_at_the_limit(harness, calls):
+    """Its answers are far more than gRPC takes from the server's hands unread."""
+    call = calls.translate_stream()
+    await call.write(pb.TranslateStreamRequest(settings=pb.StreamSettings(options=AS_IT_IS)))
+    sending = asyncio.create_task(send_for_ever(call, "x" * 100_000))
+    await eventually(lambda: harness.admission.streams == 1)
+    await eventually(lambda: harness.admission.streams == 0)
+
+    assert not harness.ended
+    assert harness.model.begun.qsize() > 2
+    sending.cancel()
+    call.cancel()
 
 
 async def test_stream_that_is_cancelled_while_an_answer_is_on_its_way_gives_its_place_back(harness, calls):

@@ -5,6 +5,8 @@ import asyncio
 import grpc
 import pytest
 
+from service.client import ClientConfig
+from service.client.channel import service_config
 from tests.fakes.calls import calling, details_of, eventually, failure, words
 from tests.fakes.http2_peer import ENHANCE_YOUR_CALM, Peer, call_headers, headers_frame, ping_frame
 from tests.fakes.server_process import ServerProcess
@@ -28,6 +30,47 @@ async def test_metadata_over_the_limit_is_refused_and_the_connection_stays(serve
         assert await calls.texts("a") == ["a"]
 
 
+async def test_admin_port_has_the_same_limits(start_server):
+    server = start_server(
+        DRAGOMAN_LISTEN__ADMIN_PORT="0",
+        DRAGOMAN_LISTEN__MAX_METADATA_BYTES="2048",
+        DRAGOMAN_LISTEN__REFLECTION="false",
+        **{TIMEOUT: "2"},
+    )
+    async with calling(server.admin_address) as calls:
+        status = calls.method("/dragoman.admin.v1.AdminService/GetStatus")
+        large = await failure(status(b"", metadata=(("x", "y" * 3_000),), timeout=120.0))
+        reflection = calls.stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        assert "metadata size exceeds hard limit" in details_of(large)
+        assert (await failure(reflection.read())).code() is Code.UNIMPLEMENTED
+    with Peer(server.admin_port) as flooding, Peer(server.admin_port, opening=b"") as silent:
+        flooding.send(ping_frame() * 10)
+
+        assert await flooding.farewell() == (ENHANCE_YOUR_CALM, b"too_many_pings")
+        assert await asyncio.to_thread(silent.is_closed.wait, 30)
+
+
+async def test_calls_over_the_limit_of_a_connection_wait_for_those_before_them(start_server):
+    """A call that follows an answer at once may meet the server before that stream is gone: clients send it again."""
+    again = service_config(ClientConfig().retry)
+    server = start_server(DRAGOMAN_LISTEN__MAX_STREAMS_PER_CONNECTION="2", ECHO_STEP_S="0.02")
+
+    async with calling(server.address, enable_retries=1, service_config=again) as calls:
+        with server.held():
+            answering = asyncio.gather(*(calls.translate(words(10)) for _ in range(12)))
+            await eventually(lambda: in_flight(server) == 2.0)
+        most = 0.0
+        while not answering.done():
+            most = max(most, await asyncio.to_thread(in_flight, server))
+        await answering
+
+    assert most <= 2.0
+
+
+def in_flight(server: ServerProcess) -> float:
+    return server.metric("dragoman_requests_in_flight", method="dragoman.v1.TranslationService/Translate")
+
+
 async def test_flood_of_pings_ends_its_own_connection(server):
     with Peer(server.grpc_port) as peer:
         peer.send(ping_frame() * 10)
@@ -43,8 +86,7 @@ async def test_peer_that_never_answers_is_dropped(start_server):
         peer.send(headers_frame(1, call_headers()))
 
         assert await peer.farewell() == (ENHANCE_YOUR_CALM, b"ping_timeout")
-    translate = "dragoman.v1.TranslationService/Translate"
-    await eventually(lambda: server.metric("dragoman_requests_in_flight", method=translate) == 0.0)
+    await eventually(lambda: in_flight(server) == 0.0)
 
 
 @pytest.mark.parametrize("opening", [b"", b"PRI * HT"])
@@ -53,6 +95,12 @@ async def test_connection_that_does_not_begin_is_dropped(start_server, opening):
     with Peer(server.grpc_port, opening=opening) as peer:
         assert await asyncio.to_thread(peer.is_closed.wait, 30)
     assert await still_serves(server)
+
+
+async def test_connection_without_calls_is_closed(start_server):
+    server = start_server(DRAGOMAN_LISTEN__MAX_CONNECTION_IDLE_S="0.3")
+    with Peer(server.grpc_port) as peer:
+        assert (await peer.farewell())[1] == b"connection idle"
 
 
 async def test_age_ends_connections_without_an_error_for_anybody(start_server):

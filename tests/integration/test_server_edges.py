@@ -1,5 +1,6 @@
 """A server of several edges, all of which listen on its ports: each answers for the whole server."""
 
+import asyncio
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -7,7 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from protos import translation_pb2 as pb
-from tests.fakes.calls import SCORE
+from service.addresses import Address
+from tests.fakes.calls import SCORE, calling
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.echo_runner import BEST
 from tests.fakes.edges import TWO_EDGES, calling_each_edge, http_to_each_edge
@@ -102,3 +104,15 @@ def test_file_that_one_edge_has_translated_is_fetched_from_another(edges, keys):
     path = urlsplit(answer.json()["translatedFileUrl"]).path
 
     assert ask(edges[1], "GET", path).body == b"The cat sleeps.\n"
+
+
+@pytest.mark.promise("I9")
+async def test_both_ports_are_reached_at_ipv4_and_ipv6(server, keys):
+    for host in ("127.0.0.1", "::1"):
+        connection = HTTPConnection(host, server.http_port, timeout=120.0)
+        answer = await asyncio.to_thread(ask, connection, "GET", "/readyz")
+        connection.close()
+        async with calling(str(Address(host, server.grpc_port))) as calls:
+            assert await calls.texts("Hi.", model="en-de", metadata=with_key(keys.shop)) == ["Hi."]
+
+        assert answer.status == 200

@@ -1,6 +1,8 @@
 """TLS of the real server: who gets a connection, who does not, and which files it takes."""
 
 import os
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +80,14 @@ class TestTls:
         assert await refusal(server, trusting(ours, ours.issue("former", is_expired=True)))
         assert await succeeds(server, trusting(ours, ours.issue("client")))
 
+    def test_tls_before_1_2_is_not_spoken(self, start_server, ours):
+        server = start_server(**tls_settings(ours.issue("server")))
+
+        assert spoken(server, ours, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+        assert spoken(server, ours, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        with pytest.raises(ssl.SSLError), pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            spoken(server, ours, ssl.TLSVersion.TLSv1_1)
+
     def test_what_asks_after_a_container_s_health_gets_through(self, start_server, ours):
         """HEALTHCHECK with what docs/secure.md gives it, and Kubernetes' probes, which have nothing."""
         server = start_server(**tls_settings(ours.issue("named", "dragoman.example"), ours.certificate))
@@ -145,6 +155,19 @@ class TestTls:
         (line,) = [line for line in errors.splitlines() if line.startswith("dragoman:")]
         assert line.startswith(f"dragoman: security.{setting.lower()}: {file}")
         assert line.endswith(problem)
+
+
+def spoken(server: ServerProcess, authority: Authority, version: ssl.TLSVersion) -> str | None:
+    """The version of TLS that a client of this one alone gets."""
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.set_ciphers("ALL:@SECLEVEL=0")  # OpenSSL's own refusal of the old ones would hide the server's
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", server.grpc_port), timeout=120.0) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        return connection.version()
 
 
 async def answers(server: ServerProcess, credentials: grpc.ChannelCredentials) -> bool:

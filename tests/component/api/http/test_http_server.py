@@ -15,19 +15,32 @@ from tests.fakes.logs import log
 
 __all__ = ["log"]
 
+MAX_BODY_BYTES = 1_000
+SHORT_S = 0.2
+
 
 class Pages:
+    """`/large` is more than the buffers of a connection hold."""
+
     def routes(self) -> list[Route]:
         return [
             Route("/good", self.good),
+            Route("/large", self.large),
             Route("/bad", self.bad),
+            Route("/echo", self.echo, methods=["POST"]),
         ]
 
     async def good(self, request: Request) -> Response:
         return PlainTextResponse("good\n")
 
+    async def large(self, request: Request) -> Response:
+        return Response(bytes(32 << 20))
+
     async def bad(self, request: Request) -> Response:
         raise ValueError("geheim")
+
+    async def echo(self, request: Request) -> Response:
+        return Response(await request.body())
 
 
 class Peer:
@@ -65,8 +78,10 @@ Connect = Callable[[], Awaitable[Peer]]
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Connect]:
-    server = HttpServer(Pages().routes(), max_body_bytes=1_000, max_connections=64, timeout_s=30.0)
+async def serving(*, max_connections: int = 64, timeout_s: float = 30.0) -> AsyncIterator[Connect]:
+    server = HttpServer(
+        Pages().routes(), max_body_bytes=MAX_BODY_BYTES, max_connections=max_connections, timeout_s=timeout_s
+    )
     port = await server.start(Address("127.0.0.1", 0))
     peers: list[Peer] = []
 
@@ -93,7 +108,7 @@ async def test_connection_serves_one_request_after_the_other():
 @pytest.mark.parametrize(
     ("request_line", "status", "words"),
     [
-        ("GET /none", 404, b"try /good /bad\n"),
+        ("GET /none", 404, b"try /good /large /bad /echo\n"),
         ("GET /good/", 404, b"try "),
         ("POST /good", 405, b"Method Not Allowed\n"),
         ("DELETE /good", 405, b"Method Not Allowed\n"),
@@ -126,3 +141,64 @@ async def test_endless_head_is_refused():
         answer = await (await connect()).send(b"GET /good HTTP/1.1\r\nX: " + b"x" * 2 * MAX_HEAD_BYTES).rest()
 
     assert answer[:13] in (b"", b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_body_has_a_largest_size(is_announced):
+    def post(peer: Peer, size: int) -> Peer:
+        if is_announced:
+            return peer.ask("/echo", f"Content-Length: {size}", method="POST").send(bytes(size))
+        chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (size, bytes(size))
+        return peer.ask("/echo", "Transfer-Encoding: chunked", method="POST").send(chunk)
+
+    async with serving() as connect:
+        largest = await post(await connect(), MAX_BODY_BYTES).answer()
+        larger = await post(await connect(), MAX_BODY_BYTES + 1).answer()
+
+    assert largest.endswith(b"\r\n\r\n" + bytes(MAX_BODY_BYTES))
+    assert larger.startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET /good HTTP/1.1\r\nHost: x\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf",
+        b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["silent", "slow head", "slow body", "slow reader"],
+)
+async def test_peer_that_keeps_the_server_waiting_loses_its_connection(begun):
+    async with serving(timeout_s=SHORT_S) as connect:
+        peer = (await connect()).send(begun)
+        await asyncio.sleep(3 * SHORT_S)
+
+        assert len(await peer.rest()) < 32 << 20
+
+
+async def test_bytes_that_complete_no_request_win_no_time():
+    async with serving(timeout_s=SHORT_S) as connect:
+        peer = (await connect()).send(b"GET /good HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            for _ in range(20):
+                await asyncio.sleep(SHORT_S / 4)
+                peer.send(b"X")
+                await peer.writer.drain()
+
+        assert await peer.rest() == b""
+
+
+async def test_the_peer_that_keeps_the_server_waiting_longest_makes_room():
+    async with serving(max_connections=3) as connect:
+        idle = [
+            await connect(),
+            (await connect()).send(b"GET /good HTTP/1.1\r\nHost: x\r\n"),
+            (await connect()).ask("/good"),
+        ]
+        await idle[2].answer()
+
+        assert (await (await connect()).ask("/good").answer()).endswith(b"good\n")
+        assert await idle[0].rest() == b""
+        assert (await idle[1].send(b"\r\n").answer()).endswith(b"good\n")
+        assert (await idle[2].ask("/good").answer()).endswith(b"good\n")
