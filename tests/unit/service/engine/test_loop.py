@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.cpu.runner import CpuCache
+from model.config import EOS_ID
+from service.engine.cpu.runner import CpuCache, CpuEncoded
 from service.engine.scheduler import encoder_batches
 from service.engine.wire import (
     FailureKind,
@@ -16,6 +17,7 @@ from service.engine.wire import (
     JobResult,
     Outcome,
     SchedulerConfig,
+    SearchParams,
     StepStats,
 )
 from tests.fakes.clock import Clock
@@ -31,7 +33,7 @@ from tests.fakes.engine_runs import (
     run,
     tokens,
 )
-from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, random_script
+from tests.fakes.fake_runner import NAN_TOKEN, POISON_TOKEN, FakeRunner, Script, random_script
 
 
 def random_job(job_id: int, rng: np.random.Generator, beam_sizes: Sequence[int] = (1, 2, 3, 5)) -> Job:
@@ -151,6 +153,25 @@ def test_beam_sizes_long_sources_and_shortlists_decode_in_groups_of_their_own():
     assert sorted(runner.states) == [(1, False), (2, False), (2, False), (3, False), (5, False), (5, True)]
 
 
+def test_states_of_groups_long_unused_are_given_up():
+    runner = Recorder()
+    loop = engine(runner)
+    for number, beam_size in enumerate((1, 2, 3, 4, 5, 3, 4, 2)):
+        run(loop, [job(number, beam_size=beam_size)])
+
+    assert [beam_size for beam_size, _ in runner.states] == [1, 2, 3, 4, 5, 2]  # those of 3 and 4 were still there
+
+
+def test_state_that_grew_is_given_up_with_its_last_sentence():
+    runner = Recorder(never_ending)
+    loop = engine(runner, max_rows=1_000, max_encode_tokens=100_000, max_source_tokens=100_000)
+    run(loop, [job(0, beam_size=1, max_target_tokens=1), *(job(n, max_target_tokens=1) for n in range(1, 300))])
+
+    run(loop, [job(300, beam_size=1), job(301)])
+
+    assert [beam_size for beam_size, _ in runner.states] == [1, 2, 2]
+
+
 def test_jobs_that_come_next_are_encoded_with_those_that_start_and_not_again():
     runner = Recorder()
     loop = engine(runner, max_rows=2)
@@ -185,6 +206,16 @@ def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_othe
     assert_nothing_is_left(loop)
 
 
+def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
+    lengths = [100, 3, 60, 61, 5, 4, 300, 62, 5, 191]
+    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
+
+    batches = [[len(each.source_ids) for each in batch] for batch in encoder_batches(jobs, 192)]
+
+    assert batches == [[3, 4, 5, 5], [60, 61, 62], [100], [191], [300]]
+    assert list(encoder_batches([], 192)) == []
+
+
 @settings(max_examples=25, deadline=None)
 @given(lengths=st.lists(st.integers(1, 250), max_size=40))
 def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
@@ -196,6 +227,40 @@ def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
     for batch in batches:
         longest = max(len(each.source_ids) for each in batch)
         assert len(batch) == 1 or len(batch) * longest <= 192
+
+
+class Ticking(FakeRunner):
+    """Every run of the encoder takes two seconds, every decoder step of one sentence half a second."""
+
+    def __init__(self, clock: Clock, script: Script = random_script) -> None:
+        def ticking(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+            clock.now += 0.25  # for each of two hypotheses
+            return script(source, prefix)
+
+        super().__init__(ticking)
+        self._clock = clock
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
+        self._clock.now += 2.0
+        return super().encode(sources)
+
+
+def test_times_of_a_job_begin_with_its_submission():
+    clock = Clock(100.0)
+    loop = engine(Ticking(clock), clock)
+    early = Job(id=0, source_ids=(5, EOS_ID), params=SearchParams(beam_size=2, max_target_tokens=3), submitted_at=90.0)
+    loop.submit(early)
+    clock.now = 104.0
+
+    result = run(loop)[0]
+
+    assert isinstance(result, JobResult)
+    assert (result.queue_s, result.encode_s, result.decode_s) == (14.0, 2.0, 0.5 * result.num_steps)
+    stats = loop.take_stats()
+    assert stats.encode_s == [2.0]
+    assert stats.step_decode_s == [0.5] * result.num_steps
+    assert stats.step_beam_s == [0.0] * result.num_steps
+    assert stats.busy_s == 2.0 + 0.5 * result.num_steps
 
 
 def test_statistics_count_what_happened_since_they_were_last_taken():
@@ -249,3 +314,125 @@ def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
 
     assert kind_of(run(loop, [job(0)])[0]) is FailureKind.OUT_OF_MEMORY
     assert_nothing_is_left(loop)
+
+
+class ShortEncoder(FakeRunner):
+    """There is no memory to encode a source that begins with one of `finds_none`."""
+
+    finds_none: Sequence[int] = ()
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
+        if any(source[0] in self.finds_none for source in sources):
+            raise MemoryError
+        return super().encode(sources)
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(
+    ("finds_none", "failed"), [(range(5, 11), [0, 1]), (range(7, 11), [])], ids=["all", "those that come next"]
+)
+def test_sentences_that_find_no_memory_ahead_of_their_turn_are_translated_if_there_is_some_when_they_start(
+    finds_none, failed
+):
+    runner = ShortEncoder()
+    loop = engine(runner, max_rows=4)
+    jobs = [job(number, [5 + number] * 3) for number in range(6)]  # two start, the others come next
+    for each in jobs:
+        loop.submit(each)
+
+    runner.finds_none = finds_none
+    outcomes = {outcome.job_id: outcome for outcome in loop.step()}
+    runner.finds_none = ()
+    outcomes |= run(loop)
+
+    assert [number for number in range(6) if kind_of(outcomes[number]) is FailureKind.OUT_OF_MEMORY] == failed
+    translated = [each for each in jobs if each.id not in failed]
+    assert [tokens(outcomes[each.id]) for each in translated] == [tokens(alone(each)) for each in translated]
+    assert loop.take_stats().max_rows == 2
+    assert_nothing_is_left(loop)
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize(("error", "rows"), [(MemoryError, 64), (RuntimeError, 128)])
+def test_rows_are_halved_where_only_a_joint_run_of_the_encoder_is_short_of_memory(error, rows):
+    class OneByOne(FakeRunner):
+        def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
+            if len(sources) > 1:
+                raise error
+            return super().encode(sources)
+
+    loop = engine(OneByOne(), max_rows=128)
+    jobs = [job(number) for number in range(7)]
+
+    outcomes = run(loop, jobs)
+
+    assert [kind_of(outcomes[each.id]) for each in jobs] == [None] * 7
+    assert loop.take_stats().max_rows == rows
+
+
+class Crowded(FakeRunner):
+    """There is no memory when sentence number `fails_at`, from 0, leaves the cache."""
+
+    def __init__(self, script: Script, fails_at: int) -> None:
+        super().__init__(script)
+        self.leaves_before = fails_at
+
+    def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
+        """One whose sentences leave as often as there is memory for it."""
+        cache = super().new_state(beam_size, use_shortlist=use_shortlist)
+        remove = cache.remove
+
+        def counted(index: int, *, is_finite: bool = True) -> None:
+            self.leaves_before -= 1
+            if self.leaves_before == -1:
+                raise MemoryError
+            remove(index, is_finite=is_finite)
+
+        cache.remove = counted  # type: ignore[method-assign]
+        return cache
+
+
+@pytest.mark.promise("A15")
+def test_sentences_that_end_have_their_results_where_memory_ends_as_they_leave_and_the_others_fail():
+    lengths = [3, 10, 3, 3]
+    loop = engine(Crowded(never_ending, fails_at=1), max_rows=8)
+    for number, length in enumerate(lengths):
+        loop.submit(job(number, max_target_tokens=length))
+
+    outcomes = [*loop.step(), *loop.step(), *loop.step()]
+
+    assert [(outcome.job_id, kind_of(outcome)) for outcome in outcomes] == [
+        (3, None),
+        (2, None),
+        (0, None),
+        (1, FailureKind.OUT_OF_MEMORY),
+    ]
+    assert_nothing_is_left(loop)
+    assert loop.take_stats().max_rows == 4
+    assert kind_of(run(loop, [job(4)])[4]) is None
+
+
+@pytest.mark.promise("A15")
+@pytest.mark.parametrize("fails_at", [0, 1])
+def test_jobs_that_are_dropped_without_memory_end_as_dropped_and_those_beside_them_for_want_of_it(fails_at):
+    clock = Clock(100.0)
+    loop = engine(Crowded(never_ending, fails_at), clock, max_rows=8)
+    for number, deadline in enumerate([None, 101.0, None, None]):
+        loop.submit(job(number, deadline=deadline))
+    loop.submit(job(4, beam_size=1))  # in another group, and not yet started
+    assert loop.step() == []
+    loop.cancel(3)
+    clock.now = 102.0
+
+    outcomes = loop.step()
+
+    assert {outcome.job_id: kind_of(outcome) for outcome in outcomes} == {
+        0: FailureKind.OUT_OF_MEMORY,
+        1: FailureKind.DEADLINE,
+        2: FailureKind.OUT_OF_MEMORY,
+        3: FailureKind.CANCELLED,
+    }
+    assert len(outcomes) == 4
+    assert kind_of(run(loop)[4]) is None
+    assert_nothing_is_left(loop)
+    assert loop.take_stats().max_rows == 4
