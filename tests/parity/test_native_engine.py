@@ -233,7 +233,7 @@ def test_steps_ahead_count_as_the_steps_that_they_are(bundle, model, monkeypatch
     monkeypatch.setattr(loop, "_AHEAD_S", 1.0)
     engine = EngineLoop(NativeRunner(bundle))
     for number, source in enumerate(random_sentences(model.config, [3, 9, 17])):
-        engine.submit(Job(id=number, source_ids=source, params=SearchParams(beam_size=4, max_target_tokens=20)))
+        engine.submit(Job(id=number, source_ids=tuple(source), params=SearchParams(beam_size=4, max_target_tokens=20)))
     passes = 0
     while not engine.is_idle:
         engine.step()
