@@ -107,13 +107,10 @@ class FairQueue(Generic[AnyEntry]):
         """Cost of everything that waits."""
         return self._interactive.cost + self._aged.cost + self._batch.cost
 
-    def learn_cost(self, cost: float) -> None:
-        """Count a piece of work in the typical cost."""
-        self.typical_cost += (cost - self.typical_cost) / _QUANTUM_MEMORY if self.typical_cost else cost
-
     def push(self, entry: AnyEntry) -> None:
         """Put an entry, whose cost is known, behind all others of its caller and class."""
-        self.learn_cost(entry.cost)
+        cost, usual = entry.cost, self.typical_cost
+        self.typical_cost += (cost - usual) / _QUANTUM_MEMORY if usual else cost
         entry.number = next(self._numbers)
         if entry.priority is Priority.BATCH:
             self._batch.add(entry, quantum=self.typical_cost, served=self._served)

@@ -150,26 +150,14 @@ class JobQueue(Generic[QueuedJob]):
         """Number of source tokens that wait."""
         return sum(len(queued.item.source_ids) for queued in self)
 
-    def add(self, queued: QueuedJob, loads: Sequence[EngineLoad] = ()) -> int | None:
-        """Put a job at the end of its caller's line; or return the engine that takes it at once, as nothing waits.
-
-        Args:
-            queued: the job; one that an engine takes counts in that engine's load.
-            loads: of the engines that are up; batch work always waits until it is handed out.
-        """
-        job, now = queued.item, queued.arrived_at
+    def add(self, queued: QueuedJob) -> None:
+        """Put a job at the end of its caller's line."""
+        job = queued.item
         queued.cost = self.cost_model.cost(job.num_tokens, job.params)
         self.typical_tokens += (len(job.source_ids) - self.typical_tokens) / (_MEMORY if self.typical_tokens else 1)
         if not job.is_batch:
-            self._interactive_at = now
-            if loads and not self._queue and not self._is_hopeless(job, loads, now):
-                number = choose_engine(loads, job, self._lookahead_jobs())
-                if number is not None:
-                    self._queue.learn_cost(queued.cost)
-                    loads[number].add(job)
-                    return number
+            self._interactive_at = queued.arrived_at
         self._queue.push(queued)
-        return None
 
     def remove(self, queued: QueuedJob) -> None:
         """Take a job out; one that is not in the queue any more is no error."""

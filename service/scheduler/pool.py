@@ -171,10 +171,9 @@ class EnginePool:
             OutOfMemory: an engine had too little memory for them.
             Unavailable: the engine is lost, there is none, or the pool closes.
         """
-        engines = self._up()
-        if refusal := self._refusal(engines):
+        if refusal := self._refusal(self._up()):
             raise refusal
-        group = self._add(jobs, call, engines)
+        group = self._add(jobs, call)
         try:
             return await group.results
         finally:
@@ -202,10 +201,9 @@ class EnginePool:
         finally:  # also when the server stops in the meantime
             self._packed.remove()
 
-    def _add(self, jobs: Sequence[Job], call: Call, engines: Sequence[EngineHandle]) -> JobGroup:
-        """Give the jobs of a call to those of these engines that have room, or put them into the queue."""
+    def _add(self, jobs: Sequence[Job], call: Call) -> JobGroup:
+        """Put the jobs of a call into the queue."""
         now, priority, group = time.monotonic(), call.priority or Priority.INTERACTIVE, JobGroup(call, len(jobs))
-        loads, batches = [engine.load for engine in engines], dict[int, list[Pending]]()
         # The longest first: they take the most steps, and the call is answered when its last text is.
         for place in sorted(range(len(jobs)), key=lambda place: -jobs[place].num_tokens):
             job = jobs[place]._replace(
@@ -213,13 +211,8 @@ class EnginePool:
             )
             pending = Pending(job, call.caller, priority, now, group=group, place=place)
             group.jobs.add(pending)
-            number = self._queue.add(pending, loads)
-            if number is None:
-                self._schedule()
-            else:
-                batches.setdefault(number, []).append(pending)
-        for number, batch in batches.items():
-            engines[number].start_jobs(batch)
+            self._queue.add(pending)
+        self._schedule()
         self._groups.add(group)
         if self._timer is None or call.deadline < self._timer_at:
             self._set_timer(call.deadline, now)
