@@ -126,7 +126,7 @@ class Call:
 
     def job_finished(self, result: JobResult) -> None:
         """Count one segment that the model has translated or scored."""
-        if result.forced is None:
+        if result.scores is None:
             self.target_tokens += sum([len(hypothesis.token_ids) for hypothesis in result.hypotheses])
         self.queue_s = max(self.queue_s, result.queue_s)
         self.encode_s = max(self.encode_s, result.encode_s)

@@ -7,7 +7,7 @@ from typing import Any
 from service.engine.beams import Candidates
 from service.engine.logits import Edits
 from service.engine.runner import Floats, Ints
-from service.engine.wire import Forced, HeadWeights, SchedulerConfig
+from service.engine.wire import HeadWeights, SchedulerConfig, TokenScores
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class TwinRunner:
     def encode(self, sources: Sequence[Sequence[int]]) -> _BothEncoded:
         return _BothEncoded(self.here.encode(sources), self.there.encode(sources))
 
-    def score(self, encoded: Sequence[tuple[Any, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(self, encoded: Sequence[tuple[Any, int]], translations: Sequence[Sequence[int]]) -> list[TokenScores]:
         raise NotImplementedError
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:

@@ -63,10 +63,10 @@ def attend(bundle: Bundle, sentences: Sequence[Aligned]) -> list[WordAttention]:
     for sentence in sentences:
         source_ids, source_spans = tokenizer.encode_with_spans(sentence.source)
         target_ids, target_spans = tokenizer.encode_with_spans(sentence.target)
-        (forced,) = runner.score([(runner.encode([source_ids]), 0)], [target_ids[:-1]])
+        (scores,) = runner.score([(runner.encode([source_ids]), 0)], [target_ids[:-1]])
         found.append(
             word_attention(
-                matrix(forced.attention, len(source_ids)),
+                matrix(scores.attention, len(source_ids)),
                 sentence.source,
                 list(map(Span._make, source_spans)),
                 sentence.target,

@@ -106,11 +106,11 @@ def coverages(translator: LocalTranslator, pairs: Sequence[Pair]) -> list[float]
     while len(found) < len(pairs):
         for outcome in engine.step():
             assert isinstance(outcome, JobResult)
-            assert outcome.forced is not None
+            assert outcome.scores is not None
             source = pairs[outcome.job_id].source
             ids, source_spans = codec.tokenize_with_spans(source)
             target, target_spans = codec.decode_with_spans(outcome.hypotheses[0].token_ids)
-            attention = matrix(outcome.forced.attention, len(ids))
+            attention = matrix(outcome.scores.attention, len(ids))
             linked = links(word_attention(attention, source, source_spans, target, target_spans))
             found[outcome.job_id] = quality.coverage(source, linked)
     return [found[index] for index in range(len(pairs))]

@@ -21,7 +21,6 @@ from service.engine.scheduler import Drop, Scheduler, encoder_batches, scorer_ba
 from service.engine.wire import (
     FailureKind,
     FinishReason,
-    Forced,
     Hypothesis,
     Job,
     JobFailure,
@@ -29,6 +28,7 @@ from service.engine.wire import (
     Outcome,
     SchedulerConfig,
     StepStats,
+    TokenScores,
 )
 
 # Steps of plain sentences that the runner may take by itself: so long at most do new sentences and cancellations wait.
@@ -251,11 +251,11 @@ class EngineLoop:
         score_s = self._clock() - began
         self._stats.score_s.append(score_s)
         outcomes: list[Outcome] = []
-        for (job, encoding), forced in zip(started, found, strict=True):
-            if all(map(math.isfinite, forced.log_probs)):
-                hypotheses = (_scored_hypothesis(job, forced),)
+        for (job, encoding), scores in zip(started, found, strict=True):
+            if all(map(math.isfinite, scores.log_probs)):
+                hypotheses = (_scored_hypothesis(job, scores),)
                 queue_s = began - self._arrived_at[job.id] - encoding.encode_s
-                outcomes.append(JobResult(job.id, hypotheses, queue_s, encoding.encode_s, score_s, 1, forced))
+                outcomes.append(JobResult(job.id, hypotheses, queue_s, encoding.encode_s, score_s, 1, scores))
             else:
                 self._stats.non_finite_jobs += 1
                 outcomes.append(_failure(job, FailureKind.NON_FINITE))
@@ -386,7 +386,7 @@ def _begin(search: BeamSearch, job: Job) -> None:
         search.add(params, job.prefix_ids, alternative)
 
 
-def _scored_hypothesis(job: Job, forced: Forced) -> Hypothesis:
+def _scored_hypothesis(job: Job, scores: TokenScores) -> Hypothesis:
     """Return the given translation as a search would have returned it."""
-    score = math.fsum(forced.log_probs) / len(forced.log_probs) ** job.params.length_penalty
+    score = math.fsum(scores.log_probs) / len(scores.log_probs) ** job.params.length_penalty
     return Hypothesis(job.scored_ids or (), score, FinishReason.END_OF_SENTENCE)

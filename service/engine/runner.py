@@ -15,7 +15,7 @@ from model.bundle import Bundle, BundleError
 from model.config import DecodingProfile, ModelConfig
 from service.engine.beams import Beams, Candidates, StepOutcome
 from service.engine.logits import Edits
-from service.engine.wire import Forced, HeadWeights, SchedulerConfig
+from service.engine.wire import HeadWeights, SchedulerConfig, TokenScores
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -75,7 +75,7 @@ class Runner(Protocol):
         """Encode sentences that end with end-of-sentence; others see `num_columns` of the batch, padding included."""
         ...
 
-    def score(self, encoded: Sequence[tuple[Any, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(self, encoded: Sequence[tuple[Any, int]], translations: Sequence[Sequence[int]]) -> list[TokenScores]:
         """Read given translations, each in one pass.
 
         Args:

@@ -180,7 +180,7 @@ class HeadWeights(NamedTuple):
     cross: bytes
 
 
-class Forced(NamedTuple):
+class TokenScores(NamedTuple):
     """What the model says of a given translation of T - 1 tokens and its end-of-sentence, for a source of S tokens."""
 
     log_probs: tuple[float, ...]  # T natural logarithms
@@ -197,7 +197,7 @@ class JobResult(NamedTuple):
     encode_s: float  # the encoder run it shared with its batch
     decode_s: float  # from its first rows until its last step
     num_steps: int
-    forced: Forced | None = None  # of a job that scores: its one hypothesis is the given translation
+    scores: TokenScores | None = None  # of a job that scores: its one hypothesis is the given translation
     beam_size: int = 1
     row_steps: int = 0  # hypotheses x decoder steps of the search
 

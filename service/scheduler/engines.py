@@ -211,7 +211,7 @@ class EngineHandle:
             if pending is None:  # failed meanwhile
                 continue
             self.load.add(pending.item, -1)
-            if isinstance(outcome, JobResult) and outcome.forced is None:  # the model learns how long searches take
+            if isinstance(outcome, JobResult) and outcome.scores is None:  # the model learns how long searches take
                 self._cost_model.finished(pending.item, outcome)
             pending.resolve(outcome)
         if stats := report.stats:

@@ -2,8 +2,8 @@
 
 A word is a run of letters, digits and marks, with apostrophes, points and commas inside ("don't", "1,299.99"); every
 other character that is no white space is a word of its own, and so is every Chinese or Japanese character.  `Edited`
-moves links along with the texts that they are of.  Knows no model: attention comes as the engine sends it (`Forced`),
-and the places of tokens as the tokenizer says them.
+moves links along with the texts that they are of.  Knows no model: attention comes as the engine sends it
+(`TokenScores`), and the places of tokens as the tokenizer says them.
 
 Axes: T target tokens, S source tokens, both with end-of-sentence.  Ranges are pairs of word numbers, begin <= i < end.
 """
@@ -116,7 +116,7 @@ class WordAttention(NamedTuple):
 
 
 def matrix(attention: bytes, num_source: int) -> list[tuple[float, ...]]:
-    """Return `Forced.attention` as rows [T, S], for a source of S tokens."""
+    """Return `TokenScores.attention` as rows [T, S], for a source of S tokens."""
     numbers = struct.unpack(f"{len(attention) // 2}e", attention)
     return [numbers[begin : begin + num_source] for begin in range(0, len(numbers), num_source)]
 

@@ -149,15 +149,15 @@ def _score(pair: ScorePair, settled: tuple[_Encoded, Settled] | InvalidInput, re
     encoded, outcome = settled
     if not isinstance(outcome, JobResult):
         return PairScore(error=outcome, source_tokens=len(encoded.source_ids))
-    assert outcome.forced is not None, "a job that scores has scores"
+    assert outcome.scores is not None, "a job that scores has scores"
     source_pieces = _pieces(pair.source, encoded.source_spans, len(encoded.source_ids))
     pieces = _pieces(pair.target, encoded.target_spans, len(encoded.target_ids) + 1)
-    weights, found = outcome.forced.heads, list[Link]()
+    weights, found = outcome.scores.heads, list[Link]()
     if request.return_alignments:
-        rows = matrix(outcome.forced.attention, len(encoded.source_ids))
+        rows = matrix(outcome.scores.attention, len(encoded.source_ids))
         found = links(word_attention(rows, pair.source, encoded.source_spans, pair.target, encoded.target_spans))
     return PairScore(
-        tokens=tuple(map(ScoredToken, pieces, outcome.forced.log_probs))[encoded.num_given :],
+        tokens=tuple(map(ScoredToken, pieces, outcome.scores.log_probs))[encoded.num_given :],
         links=tuple(found),
         heads=AttentionHeads(source_pieces, pieces, weights) if weights is not None else None,
         source_tokens=len(encoded.source_ids),

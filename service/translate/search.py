@@ -183,9 +183,9 @@ async def links(raw: RawTranslation, settings: Settings) -> list[list[Link]]:
     found = []
     for hypothesis, result in zip(raw.found, results, strict=True):
         own = list[Link]()
-        if isinstance(result, JobResult) and result.forced is not None:
+        if isinstance(result, JobResult) and result.scores is not None:
             target, target_spans = settings.codec.decode_with_spans(hypothesis.token_ids)
-            attention = matrix(result.forced.attention, len(raw.source_ids))
+            attention = matrix(result.scores.attention, len(raw.source_ids))
             own = word_links(word_attention(attention, raw.seen, source_spans, target, target_spans))
             if raw.is_raised:
                 own = [link._replace(target=_raised(target, link.target, raw.kept, settings)) for link in own]

@@ -35,7 +35,7 @@ from service.engine.cpu.runner import CpuCache, CpuEncoded
 from service.engine.faults import explained
 from service.engine.logits import Edits
 from service.engine.runner import CacheShape
-from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig
+from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores
 from tests.fakes.plain_search import best_extensions
 
 FACTORY = f"{__name__}:create"
@@ -136,7 +136,9 @@ class EchoRunner(PlainRunner):
         self._wait_for_the_end(began, tokens.size)
         return replace(best, tokens=np.take_along_axis(choices, best.tokens, axis=1))
 
-    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(
+        self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]
+    ) -> list[TokenScores]:
         """The source's token is the likely one, and each token attends to that at its own position."""
         found = []
         for (batch, index), translation in zip(encoded, translations, strict=True):
@@ -144,7 +146,7 @@ class EchoRunner(PlainRunner):
             wanted = [*source, *[EOS_ID] * len(translation)]
             log_probs = [BEST if w == t else WORSE for w, t in zip(wanted, [*translation, EOS_ID], strict=False)]
             rows = np.minimum(np.arange(len(log_probs)), len(source) - 1)
-            found.append(Forced(tuple(log_probs), np.eye(len(source), dtype=np.float16)[rows].tobytes()))
+            found.append(TokenScores(tuple(log_probs), np.eye(len(source), dtype=np.float16)[rows].tobytes()))
         return found
 
     def _wait_for_the_end(self, began: float, rows: int) -> None:

@@ -14,7 +14,7 @@ from model.config import BOS_ID, EOS_ID
 from service.engine.beams import Candidates
 from service.engine.cpu.runner import CpuCache, CpuEncoded
 from service.engine.logits import Edits
-from service.engine.wire import EngineSpec, Forced
+from service.engine.wire import EngineSpec, TokenScores
 from tests.fakes.echo_runner import PlainRunner
 from tests.fakes.plain_search import best_extensions, edited
 
@@ -55,7 +55,9 @@ class FakeRunner(PlainRunner):
             row[0, : len(source), 0] = source
         return CpuEncoded([ids, -ids], lengths)
 
-    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(
+        self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]
+    ) -> list[TokenScores]:
         """The script's log-probabilities; each token attends to all of the source alike."""
         self.scored.append(len(translations))
         found = []
@@ -64,7 +66,7 @@ class FakeRunner(PlainRunner):
             ids = (BOS_ID, *translation, EOS_ID)
             log_probs = tuple(float(self.script(source, ids[:end])[ids[end]]) for end in range(1, len(ids)))
             attention = np.full((len(log_probs), len(source)), 1 / len(source), np.float16)
-            found.append(Forced(log_probs, attention.tobytes()))
+            found.append(TokenScores(log_probs, attention.tobytes()))
         return found
 
     def decode_step(

@@ -19,7 +19,7 @@ from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.wire import FinishReason, Forced, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams, TokenScores
 from service.models.call_scheduler import CallScheduler
 from service.models.catalogue import Catalogue, Settled, UseCount, Work
 from service.models.info import TextCodec, describe, search_params
@@ -165,8 +165,8 @@ def _forced(source: Ids, target: Ids, tokenizer: Tokenizer) -> JobResult:
         wanted = word if rows[-1] == columns[-1] else round(word * columns[-1] / max(1, rows[-1]))
         attention[step, columns.index(wanted)] = 1.0
     hypothesis = Hypothesis(target, LOG_PROB, FinishReason.END_OF_SENTENCE)
-    forced = Forced((LOG_PROB,) * len(rows), attention.tobytes())
-    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, forced)
+    scores = TokenScores((LOG_PROB,) * len(rows), attention.tobytes())
+    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, scores)
 
 
 def _word_numbers(ids: Ids, tokenizer: Tokenizer) -> list[int]:

@@ -212,7 +212,7 @@ def test_the_scorer_begins_and_ends_with_the_model_s_tokens(model, bundle):
     result = run(EngineLoop(runner), [job])[0]
 
     assert isinstance(result, JobResult)
-    assert result.forced is not None
+    assert result.scores is not None
     is_ended = best.finish_reason is FinishReason.END_OF_SENTENCE
-    log_probs = result.forced.log_probs[: len(best.token_ids) + is_ended]
+    log_probs = result.scores.log_probs[: len(best.token_ids) + is_ended]
     assert sum(log_probs) / len(log_probs) == pytest.approx(best.score, abs=1e-4)

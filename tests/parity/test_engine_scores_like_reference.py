@@ -15,7 +15,7 @@ from model.tools.attention import AttentionPart, attention_weights
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
-from service.engine.wire import FailureKind, Forced, Job, JobFailure, JobResult, SchedulerConfig, SearchParams
+from service.engine.wire import FailureKind, Job, JobFailure, JobResult, SchedulerConfig, SearchParams, TokenScores
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.own_text import own_sentences
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
@@ -46,16 +46,16 @@ def jobs_of(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Job]:
     ]
 
 
-def scored(runner: CpuRunner, jobs: Sequence[Job], config: SchedulerConfig | None = None) -> list[Forced]:
+def scored(runner: CpuRunner, jobs: Sequence[Job], config: SchedulerConfig | None = None) -> list[TokenScores]:
     outcomes = run(EngineLoop(runner, config), jobs)
     results = [outcomes[job.id] for job in jobs]
-    assert all(isinstance(result, JobResult) and result.forced for result in results), results
-    return [result.forced for result in results if isinstance(result, JobResult) and result.forced]
+    assert all(isinstance(result, JobResult) and result.scores for result in results), results
+    return [result.scores for result in results if isinstance(result, JobResult) and result.scores]
 
 
-def attention_of(job: Job, forced: Forced) -> np.ndarray:
+def attention_of(job: Job, scores: TokenScores) -> np.ndarray:
     assert job.scored_ids is not None
-    return np.frombuffer(forced.attention, np.float16).reshape(len(job.scored_ids) + 1, len(job.source_ids))
+    return np.frombuffer(scores.attention, np.float16).reshape(len(job.scored_ids) + 1, len(job.source_ids))
 
 
 @pytest.mark.usefixtures("each_engine")
@@ -69,7 +69,7 @@ def test_engine_gives_the_model_s_log_probabilities_and_attention(model, tiny):
 
     found = scored(CpuRunner(tiny, precision="fp32"), jobs)
 
-    for job, forced in zip(jobs, found, strict=True):
+    for job, scores in zip(jobs, found, strict=True):
         assert job.scored_ids is not None
         source, lengths_of = np.array([job.source_ids]), np.array([len(job.source_ids)], np.int32)
         targets = np.array([[BOS_ID, *job.scored_ids]])
@@ -77,8 +77,8 @@ def test_engine_gives_the_model_s_log_probabilities_and_attention(model, tiny):
         log_probs, attention = reference_scores(
             model, sample, np.array([[*job.scored_ids, EOS_ID]]), usual_heads(model.config)
         )
-        assert forced.log_probs == pytest.approx(log_probs[0].tolist(), abs=1e-4)
-        assert np.abs(attention_of(job, forced) - attention[0]).max() < 1e-3  # float16
+        assert scores.log_probs == pytest.approx(log_probs[0].tolist(), abs=1e-4)
+        assert np.abs(attention_of(job, scores) - attention[0]).max() < 1e-3  # float16
 
 
 @pytest.mark.usefixtures("each_engine")
@@ -86,9 +86,9 @@ def test_engine_shows_what_each_head_of_the_model_attends_to(model, tiny):
     source, target = random_sentences(model.config, [9])[0], [7, 8, 9, 10]
     job = jobs_of([(source, target)])[0]._replace(shows_heads=True)
 
-    (forced,) = scored(CpuRunner(tiny, precision="fp32"), [job])
+    (scores,) = scored(CpuRunner(tiny, precision="fp32"), [job])
 
-    expected, heads = attention_weights(model, source, target), forced.heads
+    expected, heads = attention_weights(model, source, target), scores.heads
     assert heads is not None
     for part, weights in ((AttentionPart.ENCODER, heads.encoder), (AttentionPart.CROSS, heads.cross)):
         found = np.frombuffer(weights, np.uint8).reshape(expected[part].shape) / 255
@@ -113,7 +113,7 @@ def test_a_pair_among_others_gets_the_bits_that_it_gets_alone(tiny, model, preci
     for job in jobs:
         found = together[job.id]
         assert isinstance(found, JobResult)
-        assert [found.forced] == scored(runner, [job])
+        assert [found.scores] == scored(runner, [job])
 
 
 @pytest.mark.usefixtures("each_engine")
@@ -130,9 +130,9 @@ def test_the_trained_model_gives_its_own_translations_the_score_of_the_search_an
 
     together = scored(runner, jobs)
 
-    assert together == [forced for job in jobs for forced in scored(runner, [job])]
-    for hypothesis, forced in zip(best, together, strict=True):
-        assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(hypothesis.score, abs=1e-4)
+    assert together == [scores for job in jobs for scores in scored(runner, [job])]
+    for hypothesis, scores in zip(best, together, strict=True):
+        assert sum(scores.log_probs) / len(scores.log_probs) == pytest.approx(hypothesis.score, abs=1e-4)
 
 
 @pytest.mark.usefixtures("each_engine")

@@ -35,7 +35,7 @@ from service.engine.runner import (
     pad,
     shortest_source,
 )
-from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig, scored_shape
+from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores, scored_shape
 
 SHOWN = "num_shown"  # input of encoder and scorer: sentences, from the first on, whose attention weights are given
 Array: TypeAlias = npt.NDArray[Any]
@@ -225,7 +225,9 @@ class CpuRunner:
             arrays = self._encoder.run(self._cross_names, {"source_ids": source_ids, "source_lengths": lengths})
         return CpuEncoded(arrays, lengths)
 
-    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(
+        self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]
+    ) -> list[TokenScores]:
         if self._scorer is None:
             raise no_scorer(self._bundle)
         lengths = np.array([batch.lengths[index] for batch, index in encoded], np.int32)
@@ -242,7 +244,7 @@ class CpuRunner:
         with explained():
             log_probs, attention = self._scorer.run(["log_probs", "attention"], feeds)
         return [
-            Forced(
+            TokenScores(
                 tuple(log_probs[row, : len(translation) + 1].tolist()),
                 attention[row, : len(translation) + 1, : lengths[row]].astype(np.float16).tobytes(),
             )

@@ -47,7 +47,7 @@ from service.engine.runner import (
     no_scorer,
     shortest_source,
 )
-from service.engine.wire import EngineSpec, Forced, HeadWeights, SchedulerConfig
+from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores
 
 _USABLE = 0.8  # of the free memory; the rest is for workspaces of products and for what memory in pieces loses
 _MEMORIES = 2  # slots and columns are a third more than sentences need each, and so is their memory
@@ -114,7 +114,9 @@ class CudaRunner:
         }
         return cls(bundle, sessions, device, records=spec.cuda_graphs)
 
-    def score(self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(
+        self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]
+    ) -> list[TokenScores]:
         if self._scorer is None:
             raise no_scorer(self._bundle)
         found = self._scorer.score(encoded, translations)

@@ -26,7 +26,7 @@ from service.engine.cuda.slots import Arrays
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
 from service.engine.runner import CacheShape, layer_names
-from service.engine.wire import Forced, scored_shape
+from service.engine.wire import TokenScores, scored_shape
 
 _SOURCE_COLUMNS = 8  # sources are padded to multiples of it
 _GIVEN_BYTES = 1 << 20  # of what the encoder is given: 100,000 tokens
@@ -173,12 +173,14 @@ class CudaScorer:
         self._memory = SlotMemory(shape, device, masked.dtype.itemsize, source_bucket(1))
         self._given, self._found = device.shared(_INITIAL_BYTES), device.block(_INITIAL_BYTES)
 
-    def score(self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(
+        self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]
+    ) -> list[TokenScores]:
         """Do as `Runner.score`."""
         longest = max(map(len, translations)) + 1
         num_steps = min(scored_shape(0, longest)[1], self._max_positions)
         at_once = max(1, _LOGITS_AT_ONCE // (_LOGIT_BYTES * self._num_logits * num_steps))
-        found: list[Forced] = []
+        found: list[TokenScores] = []
         for begin in range(0, len(encoded), at_once):
             part = slice(begin, begin + at_once)
             found += self._score(encoded[part], translations[part], num_steps)
@@ -187,7 +189,7 @@ class CudaScorer:
     @explained()
     def _score(
         self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]], num_steps: int
-    ) -> list[Forced]:
+    ) -> list[TokenScores]:
         """Score translations of at most so many tokens, end-of-sentence included, in one run."""
         lengths = [int(batch.lengths[index]) for batch, index in encoded]
         B, T, S = len(encoded), num_steps, source_bucket(max(lengths))
@@ -204,7 +206,7 @@ class CudaScorer:
         if not np.isfinite(results["log_probs"]).all():
             self._memory.release()  # NaN would reach others through columns that only the mask keeps out
         return [
-            Forced(
+            TokenScores(
                 tuple(results["log_probs"][row, : len(translation) + 1].tolist()),
                 results["attention"][row, : len(translation) + 1, : lengths[row]].astype(np.float16).tobytes(),
             )

@@ -32,7 +32,7 @@ from service.engine.cpu.native.library import instruction_set as find_instructio
 from service.engine.cpu.native.pack import write_packed
 from service.engine.logits import Edits
 from service.engine.runner import check_limits, no_scorer, shortest_source
-from service.engine.wire import Forced, HeadWeights, SchedulerConfig
+from service.engine.wire import HeadWeights, SchedulerConfig, TokenScores
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -179,13 +179,13 @@ class NativeRunner:
 
     def score(
         self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]
-    ) -> list[Forced]:
+    ) -> list[TokenScores]:
         if not self.has_scorer:
             raise no_scorer(self._bundle)
         pairs = zip(encoded, translations, strict=True)
         return [self._score(batch.sources[index], translation)[0] for (batch, index), translation in pairs]
 
-    def _score(self, source: NativeSource, translation: Sequence[int]) -> tuple[Forced, Floats]:
+    def _score(self, source: NativeSource, translation: Sequence[int]) -> tuple[TokenScores, Floats]:
         """Return what the model says of a translation, and what each head attends to: [L, H, T, S]."""
         config, alignment = self._bundle.manifest.config, self._bundle.manifest.alignment
         inputs = np.array([self.profile.start, *translation], np.int32)
@@ -198,7 +198,7 @@ class NativeRunner:
         attention = np.stack([shown[layer, head] for layer, head in alignment.heads]).mean(axis=0)  # [T, S]
         if alignment.is_shifted:  # a token is written one step before the decoder reads it
             attention = np.concatenate([attention[1:], attention[-1:]])
-        return Forced(tuple(log_probs.tolist()), attention.astype(np.float16).tobytes()), shown
+        return TokenScores(tuple(log_probs.tolist()), attention.astype(np.float16).tobytes()), shown
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
         if not self.has_scorer:

@@ -16,10 +16,10 @@ from service.engine.scheduler import scorer_batches
 from service.engine.wire import (
     FailureKind,
     FinishReason,
-    Forced,
     Job,
     JobResult,
     SchedulerConfig,
+    TokenScores,
     scored_shape,
 )
 from tests.fakes.engine_runs import assert_nothing_is_left, engine, engine_with, job, kind_of, run, tokens
@@ -30,16 +30,16 @@ def scoring(job_id: int, source: Sequence[int] = (5, 6, 7), target: Sequence[int
     return job(job_id, source, **{"beam_size": 1, **more})._replace(scored_ids=tuple(target))
 
 
-def forced(outcome: object) -> Forced:
+def scores(outcome: object) -> TokenScores:
     assert isinstance(outcome, JobResult), outcome
-    assert outcome.forced is not None
-    return outcome.forced
+    assert outcome.scores is not None
+    return outcome.scores
 
 
 def test_given_translation_gets_its_log_probabilities_and_its_attention():
     outcome = run(engine(), [scoring(0, (5, 6, 7), (8, 9), length_penalty=0.5)])[0]
 
-    found = forced(outcome)
+    found = scores(outcome)
     source, ids = (5, 6, 7, EOS_ID), (BOS_ID, 8, 9, EOS_ID)
     expected = [random_script(source, ids[:end])[ids[end]] for end in (1, 2, 3)]
     assert found.log_probs == pytest.approx(expected)
@@ -52,7 +52,7 @@ def test_given_translation_gets_its_log_probabilities_and_its_attention():
 
 
 def test_empty_translation_is_its_end_alone():
-    found = forced(run(engine(), [scoring(0, (5, 6), ())])[0])
+    found = scores(run(engine(), [scoring(0, (5, 6), ())])[0])
 
     assert found.log_probs == pytest.approx([random_script((5, 6, EOS_ID), (BOS_ID,))[EOS_ID]])
 
@@ -79,7 +79,9 @@ ERRORS = {20: MemoryError("small"), 21: RuntimeError("inside"), 22: BundleError(
 class Failing(FakeRunner):
     """Fails where a translation begins with a token, by the error that belongs to it."""
 
-    def score(self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]) -> list[Forced]:
+    def score(
+        self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]
+    ) -> list[TokenScores]:
         for translation in translations:
             if translation[0] in ERRORS:
                 raise ERRORS[translation[0]]
@@ -138,5 +140,5 @@ def test_joining_and_leaving_never_changes_what_a_pair_gets(seed):
     for each in jobs:
         alone, found = run(EngineLoop(FakeRunner()), [each])[each.id], outcomes[each.id]
         assert tokens(found) == tokens(alone)
-        assert getattr(found, "forced", None) == getattr(alone, "forced", None)
+        assert getattr(found, "scores", None) == getattr(alone, "scores", None)
     assert_nothing_is_left(loop)

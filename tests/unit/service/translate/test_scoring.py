@@ -11,7 +11,7 @@ import pytest
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
-from service.engine.wire import Forced, HeadWeights, JobResult
+from service.engine.wire import HeadWeights, JobResult, TokenScores
 from service.errors import FailedPrecondition, InternalError, InvalidInput, NotFound, Overloaded, TooLong
 from service.models.call_scheduler import CallScheduler
 from service.records import AttentionHeads, Link, Priority, ScorePair, ScoreRequest, ScoreResult, Span
@@ -49,7 +49,7 @@ class Setup:
     def answer(self, index: int, log_probs: list[float], rows: list[list[float]] | None = None) -> None:
         attention = np.array(rows or [[1.0]], np.float16).tobytes()
         self.pool.futures[index].set_result(
-            JobResult(0, (), 0.25, 0.0, 0.0, 1, forced=Forced(tuple(log_probs), attention))
+            JobResult(0, (), 0.25, 0.0, 0.0, 1, scores=TokenScores(tuple(log_probs), attention))
         )
 
 
@@ -169,8 +169,8 @@ async def test_heads_come_with_the_tokens_of_both_sides(setup):
     task = asyncio.create_task(score(setup.translator, request, setup.call))
     await setup.pool.submitted(1)
     weights = HeadWeights(1, bytes(9), bytes(12))
-    forced = Forced((-0.5,) * 4, np.ones((4, 3), np.float16).tobytes(), weights)
-    setup.pool.futures[0].set_result(JobResult(0, (), 0.0, 0.0, 0.0, 1, forced=forced))
+    scores = TokenScores((-0.5,) * 4, np.ones((4, 3), np.float16).tobytes(), weights)
+    setup.pool.futures[0].set_result(JobResult(0, (), 0.0, 0.0, 0.0, 1, scores=scores))
 
     (scored,) = (await task).scores
 

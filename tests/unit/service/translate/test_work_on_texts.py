@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.wire import FinishReason, Forced, Hypothesis, Job, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, TokenScores
 from service.errors import InternalError, TooLong
 from service.models.catalogue import Settled
 from service.models.info import TextCodec
@@ -52,7 +52,7 @@ def scored(target: tuple[int, ...], num_source: int) -> JobResult:
     """Say that the n-th token of the translation comes from the n-th of the source."""
     attention = np.eye(len(target) + 1, num_source, dtype=np.float16)
     hypothesis = Hypothesis(target, -0.5, FinishReason.END_OF_SENTENCE)
-    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, Forced((-0.5,) * len(attention), attention.tobytes()))
+    return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, TokenScores((-0.5,) * len(attention), attention.tobytes()))
 
 
 @pytest.mark.parametrize(
