@@ -25,7 +25,8 @@ from service.call import Call
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, Segmentation, Term, TextFormat, TranslateOptions, TranslationRequest
 from service.translate.glossaries import UploadedGlossaries, UploadedGlossary
-from service.translate.routing import Router, source_languages
+from service.translate.routes import source_languages
+from service.translate.routing import Router
 
 DIALECT = Dialect(
     name="deepl", error_field="message", text_field="text", key_field="auth_key", statuses={"NOT_FOUND": 400}

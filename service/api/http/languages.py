@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from model.language_codes import subtags_of
 from service.records import ModelInfo, TranslationResult
-from service.translate.routing import Router, find_route, source_languages
+from service.translate.routes import find_route, source_languages
+from service.translate.routing import Router
 
 # English names after Unicode's CLDR, of languages that models are published for; another one has its tag as its name.
 _NAMES = dict(

@@ -12,7 +12,7 @@ from service.errors import NotFound
 from service.models.catalogue import index_of
 from service.models.info import for_languages, languages_of
 from service.records import ModelInfo, TranslationRequest
-from service.translate.routing import find_route, hops_of, routes_of
+from service.translate.routes import find_route, hops_of, routes_of
 from tests.fakes.model_info import model_info
 
 CODES = {"en": "eng_Latn", "de": "deu_Latn", "fr": "fra_Latn", "zh": "zho_Hans", "zh-Hant": "zho_Hant"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.records import TranslateOptions, TranslationRequest
-from service.translate.routing import all_languages, find_route, hops_of, routes_of, source_languages
+from service.translate.routes import all_languages, find_route, hops_of, routes_of, source_languages
 from tests.fakes.model_info import model_info
 
 
