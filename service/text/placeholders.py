@@ -18,7 +18,7 @@ from service.records import Link, Span
 from service.text.alignment import edited, moved
 from service.text.document import Segment
 from service.text.protect import IN_WORD, Alphabet
-from service.text.readable import Read, read
+from service.text.signs import Read, read
 
 Answer: TypeAlias = tuple[str, Sequence[Link]]  # a translation, and its links with the text that it is of
 # From the translation of the strategy's text to that of the segment; None: a span would be lost.

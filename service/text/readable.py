@@ -5,9 +5,6 @@ r"""A segment as a model reads it best, and its translation as the segment was w
     "You\'ve", "It''s" in strings of programs     become "You've", "It's"; `spelled` writes a translation as they were
     `Buy now!!!`, `What?!`, `Save As...`          go without their runs of marks; `as_in_source` writes them again
     THE CATS ARE SLEEPING                         goes as "The cats are sleeping"; `raise_case` writes capitals again
-    "Bread & butter"                              goes as "Bread and butter"; "&" stands for that "und" again
-    "Save &as", "_Open" in menus                  go as "Save as", "Open"; the mark stands before a letter again
-    "ca. 5 Std."                                  goes as "etwa 5 Stunden", and is translated so
 
 Models learn little from capitals, which are a heap of odd pieces to them (figures: docs/text.md), and shorten or
 lengthen runs of punctuation.  No-break spaces, which they turn into ordinary ones, come back between words that a
@@ -15,16 +12,14 @@ translation has kept.  What is a span stays.  In linear time; knows no model but
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from service.records import Link, Span
-from service.text.alignment import Edited, Move, edited, moved
+from service.text.alignment import edited, moved
 from service.text.document import Segment
-from service.text.languages import letters, primary
-from service.text.patterns import key_marks
+from service.text.languages import letters
 from service.text.protect import Alphabet, spans_of
 
 _HIDDEN = "\u00ad\u034f\u2060-\u2064"
@@ -306,146 +301,3 @@ def _lower(word: str, language: str) -> str:
     if language[:2].lower() in _TURKIC:
         word = word.replace("I", "\u0131").replace("\u0130", "i")
     return word.lower()
-
-
-_AND = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "nl": "en", "pt": "e", "sv": "och", "da": "og"}
-_BETWEEN = re.compile(r"(?<=[\w%)\"'”“’.!?…*])[ \u00a0](&&?)[ \u00a0](?=[\w(\"'“„‘$€£*])")
-_SINGLE_LETTERS = re.compile(r"(?<!\w)[A-Z][ \u00a0]&&?[ \u00a0][A-Z](?!\w)")  # R & D
-
-# Abbreviations that small models lose or leave as they are.  Behind some a number stands, before others.
-_FULL = {
-    language: dict(pair.split(": ") for pair in pairs.split("; "))
-    for language, pairs in {
-        "de": "ca: etwa; rd: rund; z.b: zum Beispiel; i.d.r: in der Regel; v.a: vor allem; z.t: zum Teil"
-        "; ggf: eventuell; evtl: eventuell; mind: mindestens; max: maximal; inkl: inklusive; zzgl: zuzüglich"
-        "; mio: Millionen; mrd: Milliarden; abb: Abbildung; kap: Kapitel; abs: Absatz; s: Seite"
-        "; std: Stunden; min: Minuten; sek: Sekunden; stk: Stück; jh: Jahrhundert",
-        "en": "approx: approximately; e.g: for example; i.e: that is; esp: especially; sec: section; ch: chapter"
-        "; p: page; pp: pages",
-    }.items()
-}
-_BEFORE_NUMBERS = "abb", "kap", "abs", "s", "mind", "max", "sec", "ch", "p", "pp"
-_BEHIND_NUMBERS = "std", "min", "sek", "stk", "jh"
-
-
-def _short(word: str) -> str:
-    """Return what finds an abbreviation."""
-    begins = r"(?<=[\d.][ \u00a0])" if word in _BEHIND_NUMBERS else r"(?<![^ \u00a0(])"
-    ends = r"(?=[ \u00a0]?\d)" if word in _BEFORE_NUMBERS else r"(?=[ \u00a0,;)])"
-    return begins + word.replace(".", r"\.[ \u00a0]?") + r"\." + ends
-
-
-_SHORT = {language: re.compile("|".join(map(_short, words)), re.IGNORECASE) for language, words in _FULL.items()}
-
-_WORD_OF_MENU = re.compile(r"[^\W_]++(?:[-'’][^\W_]++)*+")
-_LETTER = re.compile(r"[^\W\d_]")
-
-
-class _Mark(NamedTuple):
-    """The mark of a key."""
-
-    sign: str
-    letter: str  # behind it, in lower case
-    share: float  # of the words that come before; inside a word, of the characters
-    is_inside: bool  # of a word: "Cl&ose"
-
-
-class Read(NamedTuple):
-    """A text without its signs, and how they come back."""
-
-    text: str
-    origin: Move  # from `text` to the text with signs
-    spans: dict[Span, Span]  # in the text with signs -> in `text`: what comes back as it is
-    signs: tuple[tuple[int, str], ...]  # which of the words for "and" in `text` is a sign, from 0, and the sign
-    num_ands: int
-    marks: tuple[_Mark, ...]
-    ands: tuple[str, str]  # the words of both languages
-
-    def written(self, target: str) -> Edited | None:
-        """Return a translation with the signs; None: there is no place for one."""
-        kept = [re.escape(self.text[slice(*span)]) for span in self.spans.values()]
-        taken = {place for text in kept for match in re.finditer(text, target) for place in range(*match.span())}
-        edits = list[tuple[Span, str]]()
-        if self.signs:
-            pattern = rf"(?<!\S)(?:{'|'.join(reversed(self.ands))})(?!\S)"  # "Rock and Roll" is German, too
-            found = [Span(*match.span()) for match in re.finditer(pattern, target) if match.start() not in taken]
-            if len(found) < self.num_ands:
-                return None
-            edits = [(found[number * len(found) // self.num_ands], sign) for number, sign in self.signs]
-            taken.update(place for span, _ in edits for place in range(*span))
-        marks = _marked(target, self.marks, taken)
-        if marks is None:
-            return None
-        edits += [(Span(place, place + 1), sign + target[place]) for place, sign in marks.items()]
-        return edited(target, sorted(edits))
-
-
-def read(text: str, spans: Sequence[Span], source_language: str, target_language: str) -> Read | None:
-    """Return a text as a model reads it best; None if it has none of these signs outside of its spans."""
-    full = list(_full(text, spans, source_language)) if "." in text[:-1] else []
-    if not full and "&" not in text and "_" not in text:
-        return None
-    taken = {place for span in spans if span.end - span.begin > 2 for place in range(*span)}
-    ands = _AND.get(primary(source_language), ""), _AND.get(primary(target_language), "")
-    places = [place for place in key_marks(text) if place not in taken]
-    signs = list(_between(text, taken)) if all(ands) else []
-    if not (places or signs or full):
-        return None
-    edits = [*((Span(place, place + 1), "") for place in places), *full, *((sign, ands[0]) for sign in signs)]
-    without = edited(text, sorted(edits))
-    gone = {place for edit, _ in edits for place in range(*edit)}
-    all_ands = [match.start() for match in re.finditer(rf"(?<!\S){ands[0]}(?!\S)", without.text)] if signs else []
-    return Read(
-        text=without.text,
-        origin=without.origin,
-        spans={span: without.moved(span) for span in spans if gone.isdisjoint(range(*span))},
-        signs=tuple([(all_ands.index(without.moved(sign).begin), text[slice(*sign)]) for sign in signs]),
-        num_ands=len(all_ands),
-        marks=tuple([_mark(text, place) for place in places]),
-        ands=ands,
-    )
-
-
-def _full(text: str, spans: Sequence[Span], language: str) -> Iterator[tuple[Span, str]]:
-    """Yield abbreviations, and what they stand for."""
-    language = primary(language)
-    for match in _SHORT[language].finditer(text) if language in _SHORT else ():
-        if not any(begin < match.end() and match.start() < end for begin, end in spans):
-            word = _FULL[language]["".join(match[0].split())[:-1].lower()]
-            yield Span(*match.span()), word[0].upper() + word[1:] if match[0][0].isupper() else word
-
-
-def _between(text: str, taken: set[int]) -> Iterator[Span]:
-    letters = {place for match in _SINGLE_LETTERS.finditer(text) for place in range(*match.span())}
-    for match in _BETWEEN.finditer(text):
-        if match.start(1) not in taken and match.start(1) not in letters:
-            yield Span(*match.span(1))
-
-
-def _mark(text: str, place: int) -> _Mark:
-    begins = [match.start() for match in _WORD_OF_MENU.finditer(text)]
-    is_inside = text[:place][-1:].isalpha()
-    share = place / (len(text) - 1) if is_inside else (bisect_right(begins, place + 1) - 1) / max(1, len(begins))
-    return _Mark(text[place], text[place + 1].lower(), share, is_inside)
-
-
-def _marked(target: str, marks: Sequence[_Mark], taken: set[int]) -> dict[int, str] | None:
-    """Return the letters that the marks go before: the same one at the beginning of a word, else that of its word.
-
-    The same letter inside a word does for a mark inside a word.
-    """
-    begins = [match.start() for match in _WORD_OF_MENU.finditer(target) if match.start() not in taken]
-    letters = [match.start() for match in _LETTER.finditer(target) if match.start() not in taken]
-    found: dict[int, str] = {}
-    for sign, letter, share, is_inside in marks:
-        free = [place for place in begins if place not in found] or [place for place in letters if place not in found]
-        if not free:
-            return None
-        same = [place for place in letters if place not in found and target[place].lower() == letter]
-        if is_inside and same:
-            found[min((abs(place - share * len(target)), place) for place in same)[1]] = sign
-            continue
-        number = min(round(share * len(begins)), len(free) - 1)
-        same = [place for place in free if target[place].lower() == letter]
-        found[same[0] if same else free[number]] = sign
-    return found

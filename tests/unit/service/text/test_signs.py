@@ -4,7 +4,7 @@ import pytest
 
 from service.records import Span
 from service.text.protect import Alphabet, find_spans
-from service.text.readable import read
+from service.text.signs import read
 
 KNOWN = frozenset(map(chr, range(32, 127))) - set("&_{}<>") | set("äöüßÄÖÜ…")
 ALPHABET = Alphabet(lambda character: character if character in KNOWN else None)
