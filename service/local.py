@@ -24,7 +24,7 @@ from service.records import ModelInfo, TranslateOptions, Translation, Translatio
 from service.threads import available_threads, loop_in_thread
 from service.translate.glossaries import Glossary
 from service.translate.search import Searches, Settings, settings_of
-from service.translate.segment import translate_text
+from service.translate.texts import translate_text
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop

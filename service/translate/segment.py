@@ -1,167 +1,47 @@
-"""The work on one text: taken apart, each segment translated, put together again, byte for byte between segments.
+"""The work on one segment of a text: strategies for its spans, its searches, a second try, its tags.
 
-    markup or lines -> segments, each with its spans
-    of each segment: placeholder strategies, the first that keeps every span: search -> [links] -> restore
-                     -> numbers changed? with the numbers as spans -> other issues? one safer try -> tags placed
+    placeholder strategies, the first that keeps every span: search -> [links] -> restore
+    -> numbers changed? with the numbers as spans -> other issues? one safer try -> tags placed
 
-A segment whose spans no strategy keeps stays as it is, with a warning.  How a search gets to an engine is in `search`.
+A segment whose spans no strategy keeps stays as it is, with a warning.  How a search gets to an engine is in
+`search.py`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from service.engine.wire import Job, SearchParams
-from service.errors import InternalError, InvalidInput
+from service.engine.wire import SearchParams
+from service.errors import InternalError
 from service.models.info import untranslated
 from service.records import (
     Link,
-    Segmentation,
     Span,
     TermUse,
-    TextFormat,
     TextWarning,
     TranslatedSegment,
     TranslatedText,
-    Translation,
     WarningKind,
 )
 from service.text.alignment import mover_to_written
-from service.text.document import Part, Segment, Tag, between, borders, joined, verbatim
-from service.text.document import split as split_at
-from service.text.markup import parse
+from service.text.document import Segment, Tag, between
 from service.text.number_check import difference, quantity, rewritten
 from service.text.numbers import numbers, written_amount
 from service.text.patterns import has_branches
-from service.text.placeholders import Strategy, outer_ends, strategies
+from service.text.placeholders import Strategy, strategies
 from service.text.placement import is_well_formed, place_tags, rewrap
-from service.text.protect import Alphabet, find_spans, spans_of
+from service.text.protect import spans_of
 from service.text.quality import EMPTY, Attempt, Issue, better, coverage, estimate, is_empty, issues, safer
 from service.text.readable import as_in_source, begun_as_in_source, eased, readable, spelled, with_no_break_spaces
-from service.text.sentences import cuts, split
 from service.translate.glossaries import honour
-from service.translate.search import RawTranslation, Settings, join_hypotheses, links, piecewise, translate_raw
-
-
-async def translate_text(text: str, index: int, settings: Settings, prefix: str = "") -> Translation:
-    """Return the translation of a text, or its error.
-
-    Args:
-        text: as the caller sent it.
-        index: the text's place in its request; only for errors.
-        settings: of the request.
-        prefix: what the translation has to begin with.
-    """
-    try:
-        settings.codec.check(text, index)
-        if not text.strip():
-            return Translation(hypotheses=(untranslated(text),))
-        if settings.segmentation is Segmentation.NONE or prefix:
-            parts: list[Part] = [Segment(text, 0, text)]
-            works = [translate_whole(text, index, settings, prefix)]
-        else:
-            parts = take_apart(text, settings)
-            works = [translate_segment(part, index, settings) for part in parts if isinstance(part, Segment)]
-        segments = await settings.searches.together(works)
-    except InvalidInput as error:
-        return Translation(error=error)
-    return assemble(parts, segments)
-
-
-def take_apart(text: str, settings: Settings) -> list[Part]:
-    """Return the text in sentences, with their spans, and what stands between them."""
-    alphabet, language = settings.codec.alphabet, settings.source_language
-    if settings.text_format is TextFormat.PLAIN:
-        parts = split(Segment(text, 0, text), language, lambda: find_spans(text, alphabet), settings.segmentation)
-        return joined(_stripped(parts, alphabet))
-    parts = []
-    for part in parse(text, settings.text_format):
-        if isinstance(part, str):
-            parts.append(part)
-        else:
-            kept = spans_of(part, alphabet)
-            places = sorted({*cuts(part, language, kept, settings.segmentation), *borders(part)})
-            parts += split_at(part, places) if places else [part]
-    return joined(_stripped(parts, alphabet))
-
-
-def _stripped(parts: Iterable[Part], alphabet: Alphabet) -> Iterator[Part]:
-    """Yield the parts without empty segments; signs at the ends of a segment are parts of their own."""
-    for part in parts:
-        if isinstance(part, str):
-            yield part
-            continue
-        segment = readable(part, alphabet)
-        if spans := spans_of(segment, alphabet):
-            segment = segment._replace(spans=spans)
-        if not segment.tags and any(has_branches(segment.text[begin:end]) for begin, end in segment.spans):
-            yield segment  # gets a warning, though it may be a message alone
-        elif not has_language(segment.text, segment.spans):
-            yield from _stripped(verbatim(segment), alphabet)
-        elif segment.spans and (ends := outer_ends(segment)) != (0, len(segment.text)):
-            for piece in split_at(segment, ends):
-                is_language = isinstance(piece, Segment) and has_language(piece.text, piece.spans)
-                yield piece if isinstance(piece, str) or is_language else piece.source
-        else:
-            yield segment
-
-
-def assemble(parts: Sequence[Part], segments: Sequence[TranslatedSegment]) -> Translation:
-    """Return the translation of a text from its parts and its translated segments, which get their places, in order."""
-    whole = Translation()
-    for segment in segments:
-        whole.source_tokens += segment.source_tokens
-        whole.row_steps += segment.row_steps
-        whole.retries += segment.retries
-        whole.error = whole.error or segment.error
-    if whole.error is not None:
-        return whole
-    place, remaining = 0, iter(segments)
-    pieces = list[str | tuple[TranslatedText, ...]]()
-    for part in parts:
-        if isinstance(part, str):
-            pieces.append(part)
-            place += len(part)
-            continue
-        segment = next(remaining)
-        begin, place = place, place + len(segment.hypotheses[0].text)
-        segment.target = Span(begin, place)
-        if begin:
-            segment.links = tuple(
-                [Link(source, Span(begin + target.begin, begin + target.end)) for source, target in segment.links]
-            )
-        pieces.append(segment.hypotheses)
-    whole.segments = tuple(segments)
-    whole.terms = tuple([use for segment in segments for use in segment.terms])
-    whole.hypotheses = segments[0].hypotheses if len(parts) == len(segments) == 1 else join_hypotheses(pieces)
-    return whole
+from service.translate.search import RawTranslation, Settings, links, piecewise, translate_raw
 
 
 def has_language(text: str, spans: Sequence[Span]) -> bool:
     """Whether there are letters outside the spans."""
     outside = "".join([text[slice(*piece)] for piece in between(spans, 0, len(text))]) if spans else text
     return any(map(str.isalpha, outside))
-
-
-async def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> TranslatedSegment:
-    """Return what the model makes of a text as it is; raises InvalidInput if that has more tokens than fit."""
-    codec, whole = settings.codec, Span(0, len(text))
-    ids = tuple(codec.encode(text, index))
-    if not ids:
-        return TranslatedSegment(source=whole, hypotheses=(untranslated(text),))
-    prefix_ids = codec.prefix_ids(prefix, index, settings.params)
-    (result,) = await settings.searches.search([Job(ids, settings.params, prefix_ids)])
-    if isinstance(result, InternalError):
-        return TranslatedSegment(source=whole, source_tokens=len(ids), error=result)
-    hypotheses = codec.decode(result.hypotheses)
-    return TranslatedSegment(
-        source=whole,
-        hypotheses=tuple([_with_text(one, text) if is_empty(text, one.text) else one for one in hypotheses]),
-        warnings=(TextWarning(*EMPTY, whole),) if is_empty(text, hypotheses[0].text) else (),
-        source_tokens=len(ids),
-        row_steps=result.row_steps,
-    )
 
 
 async def translate_segment(segment: Segment, index: int, settings: Settings) -> TranslatedSegment:
@@ -359,7 +239,7 @@ class _Tries:
                 best_uses = best_uses if hypotheses else own_uses
             if segment.quotes:
                 text, own = spelled(segment, text, own)  # noqa: PLW2901 - likewise
-            hypotheses.append(_with_text(hypothesis, text))
+            hypotheses.append(with_text(hypothesis, text))
             all_links.append(own)
         if not hypotheses:
             return None
@@ -390,7 +270,7 @@ def _outcome(best: _Restored, segment: Segment, kept: Sequence[str], settings: S
             text = rewrap(segment, hypothesis.text)
         else:
             text = place_tags(segment, hypothesis.text, own)
-        written.append(_with_text(hypothesis, text))
+        written.append(with_text(hypothesis, text))
     if segment.tags and not is_well_formed(segment.tags, written[0].text):
         return _untouched(segment, best.uses)
     noticed = [*best.raw.issues, *best.issues]
@@ -439,7 +319,8 @@ def _in_request(uses: Sequence[TermUse], segment: Segment) -> tuple[TermUse, ...
     return tuple([use._replace(span=segment.origin(use.span)) for use in uses])
 
 
-def _with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:
+def with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:
+    """Return the hypothesis with this text."""
     return hypothesis if text == hypothesis.text else replace(hypothesis, text=text)
 
 

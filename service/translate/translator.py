@@ -3,7 +3,7 @@
     admission -> model and search -> the work on each text, whose searches run together -> usage
 
 Each text succeeds or fails for itself.  The translator knows no protocol, not where the engines run, and not what is
-done to a text (`segment.py`).
+done to a text (`texts.py`).
 
 Usage is what each caller has used, for quotas and bills: counted at once, and logged as one line for each period and
 caller, never with texts.  Metrics name only callers that the operator has named (`Caller.source` is "key"), because
@@ -52,7 +52,7 @@ from service.telemetry.metrics import Metrics
 from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries, Glossary, check_terms
 from service.translate.search import Searches, Settings, settings_of
-from service.translate.segment import translate_text
+from service.translate.texts import translate_text
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096

@@ -11,7 +11,7 @@ from service.models.catalogue import Settled
 from service.models.info import TextCodec
 from service.records import Translation
 from service.translate.search import Searches, Settings
-from service.translate.segment import translate_text
+from service.translate.texts import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
 ONE, TWO = "\x90", "\x91"

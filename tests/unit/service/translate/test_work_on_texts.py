@@ -15,7 +15,7 @@ from service.models.info import TextCodec
 from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
 from service.translate.glossaries import Glossary
 from service.translate.search import Searches, Settings
-from service.translate.segment import translate_text
+from service.translate.texts import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
 Model = Callable[[str], str]
