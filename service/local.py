@@ -23,7 +23,7 @@ from service.models.repository import load_tokenizer
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.threads import available_threads, loop_in_thread
 from service.translate.glossaries import Glossary
-from service.translate.search import Searches, Settings, settings_of
+from service.translate.search import SearchBatcher, Settings, settings_of
 from service.translate.texts import translate_text
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ class LocalTranslator:
         """
         params = search_params(self.info, options or TranslateOptions(), self._codec)
         request = replace(request or TranslationRequest(), options=options or TranslateOptions())
-        settings = settings_of(request, self.info, self._codec, params, Searches(self._run), Glossary(request.terms))
+        settings = settings_of(
+            request, self.info, self._codec, params, SearchBatcher(self._run), Glossary(request.terms)
+        )
         return self._in_order(enumerate(texts), settings)
 
     def _in_order(self, texts: Iterator[tuple[int, str]], settings: Settings) -> Iterator[Translation]:
@@ -152,7 +154,7 @@ class LocalTranslator:
         """Begin the work on some texts, each of which says in the queue when it is done."""
         tasks = {}
         for place, text in batch:
-            own = settings._replace(searches=Searches(self._run))  # no text waits for what another one asks for
+            own = settings._replace(batcher=SearchBatcher(self._run))  # no text waits for what another one asks for
             tasks[place] = asyncio.create_task(translate_text(text, place, own))
             tasks[place].add_done_callback(partial(_tell, finished, place))
         return tasks

@@ -2,7 +2,7 @@
 
     translate_raw   one search for a text, or one for each of its pieces where it is too long
     links           one more, for the words that belong together
-    Searches        sends out what is asked for, and gives each work its answers
+    SearchBatcher   sends out what is asked for, and gives each work its answers
 
 The work on a text is a coroutine: it awaits a search for each sentence, and knows neither where the engine runs nor who
 else waits.  What the works of one request ask for goes out in one run as soon as all of them wait: a request is
@@ -50,7 +50,7 @@ class Settings(NamedTuple):
 
     codec: TextCodec
     params: SearchParams
-    searches: "Searches"
+    batcher: "SearchBatcher"
     source_language: str  # BCP 47
     target_language: str
     max_tokens: int  # of a segment; longer ones are translated in pieces
@@ -75,7 +75,7 @@ def settings_of(
     info: ModelInfo,
     codec: TextCodec,
     params: SearchParams,
-    searches: "Searches",
+    batcher: "SearchBatcher",
     glossary: Glossary | None = None,
 ) -> Settings:
     """Return how a model, with its codec, is to translate the texts of a request, with these terms."""
@@ -83,7 +83,7 @@ def settings_of(
     return Settings(
         codec=codec,
         params=params,
-        searches=searches,
+        batcher=batcher,
         source_language=info.source_language,
         target_language=info.target_language,
         segmentation=request.options.segmentation or Segmentation.SENTENCE,
@@ -153,7 +153,7 @@ async def _searched(
     is_raised: bool = False,
 ) -> RawTranslation:
     """Return what one search finds, without the signs of unknown tokens."""
-    (result,) = await settings.searches.search([Job(ids, params, settings.codec.target_prefix)])
+    (result,) = await settings.batcher.search([Job(ids, params, settings.codec.target_prefix)])
     if isinstance(result, InternalError):
         return RawTranslation(source_tokens=len(ids), error=result)
     hypotheses, issues = settings.codec.decode(result.hypotheses), tuple[Issue, ...]()
@@ -178,7 +178,7 @@ async def links(raw: RawTranslation, settings: Settings) -> list[list[Link]]:
     if not (settings.can_score and raw.source_ids):
         return [[] for _ in raw.hypotheses]
     asked = [Job(raw.source_ids, settings.params, scored_ids=one.token_ids) for one in raw.found]
-    results = await settings.searches.search(asked)
+    results = await settings.batcher.search(asked)
     _, source_spans = settings.codec.tokenize_with_spans(raw.seen)
     found = []
     for hypothesis, result in zip(raw.found, results, strict=True):
@@ -222,7 +222,7 @@ async def piecewise(
     pieces: Sequence[str], index: int, settings: Settings, params: SearchParams, kept: Sequence[str] = ()
 ) -> RawTranslation:
     """Return the translation of a text in pieces; `kept`, what has no language and white space at the ends stay."""
-    found = await settings.searches.together([_piece(piece, index, settings, params, kept) for piece in pieces])
+    found = await settings.batcher.together([_piece(piece, index, settings, params, kept) for piece in pieces])
     error = next((one.error for one in found if one.error is not None), None)
     return RawTranslation(
         hypotheses=() if error else join_hypotheses([one.hypotheses for one in found]),
@@ -289,7 +289,7 @@ class _Asked(NamedTuple):
     work: "asyncio.Task[Any] | None"
 
 
-class Searches:
+class SearchBatcher:
     """The searches of one request; the works that ask for them run at the same time in one event loop."""
 
     def __init__(self, run: Run, *, in_turns: bool = False) -> None:

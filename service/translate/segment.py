@@ -89,7 +89,7 @@ async def _with_translated_tags(
     alphabet = settings.codec.alphabet
     parts = [readable(part, alphabet) for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
     works = [translate_segment(part._replace(spans=spans_of(part, alphabet)), index, settings) for part in parts]
-    outcomes = await settings.searches.together(works)
+    outcomes = await settings.batcher.together(works)
     translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
     tags: list[Tag] = []
     for tag in segment.tags:

@@ -52,7 +52,7 @@ async def translate_text(text: str, index: int, settings: Settings, prefix: str 
         else:
             parts = take_apart(text, settings)
             works = [translate_segment(part, index, settings) for part in parts if isinstance(part, Segment)]
-        segments = await settings.searches.together(works)
+        segments = await settings.batcher.together(works)
     except InvalidInput as error:
         return Translation(error=error)
     return assemble(parts, segments)
@@ -65,7 +65,7 @@ async def translate_whole(text: str, index: int, settings: Settings, prefix: str
     if not ids:
         return TranslatedSegment(source=whole, hypotheses=(untranslated(text),))
     prefix_ids = codec.prefix_ids(prefix, index, settings.params)
-    (result,) = await settings.searches.search([Job(ids, settings.params, prefix_ids)])
+    (result,) = await settings.batcher.search([Job(ids, settings.params, prefix_ids)])
     if isinstance(result, InternalError):
         return TranslatedSegment(source=whole, source_tokens=len(ids), error=result)
     hypotheses = codec.decode(result.hypotheses)

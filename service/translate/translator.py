@@ -51,7 +51,7 @@ from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
 from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries, Glossary, check_terms
-from service.translate.search import Searches, Settings, settings_of
+from service.translate.search import SearchBatcher, Settings, settings_of
 from service.translate.texts import translate_text
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
@@ -154,8 +154,8 @@ class Translator:
                 if is_long:
                     model.refuse_early(call, reservation)
             runs, here = _Runs(self._scheduler, model, request, call, reservation), asyncio.get_running_loop()
-            searches = Searches((lambda jobs: in_loop(runs(jobs), here)) if is_long else runs, in_turns=is_long)
-            settings = settings_of(request, model.info, model.codec, params, searches, self._glossary(request))
+            batcher = SearchBatcher((lambda jobs: in_loop(runs(jobs), here)) if is_long else runs, in_turns=is_long)
+            settings = settings_of(request, model.info, model.codec, params, batcher, self._glossary(request))
             work = _translate_texts(request, settings, call)
             translations = await (in_loop(work, self._long_texts) if is_long else work)
             runs.text_work_ends()
@@ -292,9 +292,9 @@ async def _translate_texts(request: TranslationRequest, settings: Settings, call
         translate(index, text, prefix) for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True))
     ]
     try:
-        return await settings.searches.together(works)
+        return await settings.batcher.together(works)
     finally:
-        await settings.searches.close()
+        await settings.batcher.close()
 
 
 PERIOD_S = 30.0  # a line for each call would be most of the log

@@ -10,7 +10,7 @@ from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, Search
 from service.models.catalogue import Settled
 from service.models.info import TextCodec
 from service.records import Translation
-from service.translate.search import Searches, Settings
+from service.translate.search import SearchBatcher, Settings
 from service.translate.texts import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
@@ -51,7 +51,7 @@ def translated(text: str, model: Callable[[str], str]) -> tuple[Translation, lis
         return results
 
     settings = Settings(
-        codec, SearchParams(), Searches(run), source_language="en", target_language="de", max_tokens=1_000
+        codec, SearchParams(), SearchBatcher(run), source_language="en", target_language="de", max_tokens=1_000
     )
     return asyncio.run(translate_text(text, 0, settings)), seen
 

@@ -8,7 +8,7 @@ import pytest
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import Overloaded
 from service.models.catalogue import Settled
-from service.translate.search import Searches
+from service.translate.search import SearchBatcher
 
 
 class Engine:
@@ -28,11 +28,11 @@ def result_of(job: Job) -> JobResult:
     return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, num_steps=1)
 
 
-async def asking(searches: Searches, *numbers: int) -> list[int]:
+async def asking(batcher: SearchBatcher, *numbers: int) -> list[int]:
     """Ask once for each number, one after the other."""
     found = []
     for number in numbers:
-        (result,) = await searches.search([Job((number,), SearchParams())])
+        (result,) = await batcher.search([Job((number,), SearchParams())])
         assert isinstance(result, JobResult)
         found.append(result.hypotheses[0].token_ids[0])
     return found
@@ -41,10 +41,10 @@ async def asking(searches: Searches, *numbers: int) -> list[int]:
 @pytest.mark.parametrize("in_turns", [False, True])
 async def test_what_works_ask_for_goes_out_together_once_all_of_them_wait(in_turns):
     engine = Engine()
-    searches = Searches(engine.run, in_turns=in_turns)
+    batcher = SearchBatcher(engine.run, in_turns=in_turns)
 
-    found = await searches.together(
-        [asking(searches, 1, 2, 3), asking(searches, 11), asking(searches), asking(searches, 21, 22)]
+    found = await batcher.together(
+        [asking(batcher, 1, 2, 3), asking(batcher, 11), asking(batcher), asking(batcher, 21, 22)]
     )
 
     assert found == [[1, 2, 3], [11], [], [21, 22]]
@@ -53,23 +53,23 @@ async def test_what_works_ask_for_goes_out_together_once_all_of_them_wait(in_tur
 
 async def test_works_within_works_share_their_runs():
     engine = Engine()
-    searches = Searches(engine.run)
+    batcher = SearchBatcher(engine.run)
 
     async def parent(*numbers: int) -> list[list[int]]:
-        inner = await searches.together([asking(searches, number) for number in numbers])
-        return [*inner, await asking(searches, 100 + numbers[0])]
+        inner = await batcher.together([asking(batcher, number) for number in numbers])
+        return [*inner, await asking(batcher, 100 + numbers[0])]
 
-    found = await searches.together([parent(1, 2), parent(3), asking(searches, 4, 5)])
+    found = await batcher.together([parent(1, 2), parent(3), asking(batcher, 4, 5)])
 
     assert found == [[[1], [2], [101]], [[3], [103]], [4, 5]]
     assert engine.runs == [[3, 4, 1, 2], [103, 5, 101]]
 
 
 async def test_error_of_a_run_reaches_all_who_wait_for_it_and_nothing_runs_on():
-    searches = Searches(refuse)
+    batcher = SearchBatcher(refuse)
 
     with pytest.raises(Overloaded):
-        await searches.together([asking(searches, 1), asking(searches, 2)])
+        await batcher.together([asking(batcher, 1), asking(batcher, 2)])
 
     assert len(asyncio.all_tasks()) == 1
 
@@ -80,17 +80,17 @@ async def refuse(jobs: Sequence[Job]) -> list[Settled]:
 
 async def test_error_of_one_work_ends_its_siblings_and_leaves_the_others_at_work():
     engine = Engine()
-    searches = Searches(engine.run)
+    batcher = SearchBatcher(engine.run)
 
     async def bad() -> list[int]:
         raise ValueError("it cannot be split")
 
     async def parent() -> list[int]:
         with pytest.raises(ValueError, match="cannot be split"):
-            await searches.together([asking(searches, 1), bad()])
-        return await asking(searches, 2)
+            await batcher.together([asking(batcher, 1), bad()])
+        return await asking(batcher, 2)
 
-    assert await searches.together([parent(), asking(searches, 3)]) == [[2], [3]]
+    assert await batcher.together([parent(), asking(batcher, 3)]) == [[2], [3]]
     assert engine.runs == [[3, 2]]
 
 
@@ -106,11 +106,11 @@ async def test_whoever_goes_away_takes_the_runs_along():
         return []
 
     async def request() -> None:
-        searches = Searches(run)
+        batcher = SearchBatcher(run)
         try:
-            await searches.together([asking(searches, 1), asking(searches, 2)])
+            await batcher.together([asking(batcher, 1), asking(batcher, 2)])
         finally:
-            await searches.close()
+            await batcher.close()
 
     caller = asyncio.create_task(request())
     await started.wait()

@@ -14,7 +14,7 @@ from service.models.catalogue import Settled
 from service.models.info import TextCodec
 from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
 from service.translate.glossaries import Glossary
-from service.translate.search import Searches, Settings
+from service.translate.search import SearchBatcher, Settings
 from service.translate.texts import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
@@ -34,7 +34,7 @@ def translated(text: str, model: Model = str.upper, **settings: Any) -> Translat
         "target_language": "de",
         **settings,
     }
-    return asyncio.run(translate_text(text, 0, Settings(codec=tokens, searches=Searches(run), **asked)))
+    return asyncio.run(translate_text(text, 0, Settings(codec=tokens, batcher=SearchBatcher(run), **asked)))
 
 
 def answer(job: Job, model: Model) -> Settled:
