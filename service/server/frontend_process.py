@@ -37,10 +37,10 @@ from service.server.frontend import Frontend, ServingState
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
 from service.server.process import MONITOR_PERIOD_S, install_stack_dump, spare_what_is_loaded
 from service.telemetry.logs import configure_logging, get_logger, log_libraries, set_log_level
-from service.telemetry.metrics import Metrics, Snapshot
+from service.telemetry.metrics import Metrics, Snapshot, Usage
 from service.text.languages import load_ahead
 from service.threads import in_daemon_thread
-from service.translate.translator import Usage, UsageMeter
+from service.translate.translator import UsageMeter
 
 
 class SchedulerService(Protocol):

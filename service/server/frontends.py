@@ -28,8 +28,8 @@ from service.server.frontend import STARTING, Frontend, ServingState
 from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService, ThisProcess
 from service.server.process import num_frontends
 from service.telemetry.logs import current_call, get_logger, log_level
-from service.telemetry.metrics import Metrics, Snapshot
-from service.translate.translator import Usage, UsageMeter
+from service.telemetry.metrics import Metrics, Snapshot, Usage
+from service.translate.translator import UsageMeter
 
 _KILLED_SECOND = 450  # points: a frontend costs its connections, an engine a moment, the scheduler process everything
 _SOON_S = 1.0  # a frontend that is busier than that is shown as it was

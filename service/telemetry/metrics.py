@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
@@ -37,6 +38,26 @@ _CLIENT_ERRORS = frozenset(
         *("UNAUTHENTICATED", "PERMISSION_DENIED", "FAILED_PRECONDITION"),
     }
 )
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one caller has used."""
+
+    calls: int = 0
+    texts: int = 0  # answered; blank ones included
+    characters: int = 0
+    source_tokens: int = 0  # end-of-sentence included
+    target_tokens: int = 0
+    row_steps: int = 0
+
+    def add(self, other: "Usage") -> None:
+        self.calls += other.calls
+        self.texts += other.texts
+        self.characters += other.characters
+        self.source_tokens += other.source_tokens
+        self.target_tokens += other.target_tokens
+        self.row_steps += other.row_steps
 
 
 class Metrics:
@@ -81,16 +102,14 @@ class Metrics:
     def rejected(self, reason: str) -> None:
         self.families.rejected.labels(_one_of(REJECT_REASONS, reason)).inc()
 
-    def client_used(
-        self, client: str, *, texts: int, characters: int, source_tokens: int, target_tokens: int, row_steps: int
-    ) -> None:
+    def client_used(self, client: str, used: Usage) -> None:
         """Count what was translated for a client, by its label ("_other" without a key)."""
         of_texts, of_characters, of_source_tokens, of_target_tokens, of_row_steps = self._of_client(client)
-        of_texts.value += texts
-        of_characters.value += characters
-        of_source_tokens.value += source_tokens
-        of_target_tokens.value += target_tokens
-        of_row_steps.value += row_steps
+        of_texts.value += used.texts
+        of_characters.value += used.characters
+        of_source_tokens.value += used.source_tokens
+        of_target_tokens.value += used.target_tokens
+        of_row_steps.value += used.row_steps
 
     def characters_of(self, client: str) -> int:
         """Return how many characters were translated for a client, by its label, in all processes."""

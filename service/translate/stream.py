@@ -13,12 +13,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from service.call import Call
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, TooLong, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, TooLong, Unavailable
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
 from service.text.document import Segment
@@ -207,7 +208,12 @@ class StreamTranslator:
                 message = f"has {len(text)} characters, at most {translator.limits.max_characters} are accepted"
                 raise TooLong(message, field="texts.text", index=0)
             request = replace(self._settings, texts=(text,))
-            result = await self._router.follow(request, call, self._reservation)
+            result: TranslationResult | None = None
+            with suppress(Unavailable, OutOfMemory):
+                result = await self._router.follow(request, call, self._reservation)
+            if result is None:
+                call = call.part(1)  # what the first try has counted was of no use
+                result = await self._router.follow(request, call, self._reservation)
         except DragomanError as error:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise

@@ -15,8 +15,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property, partial
 
 from service.call import Call, Caller, Identity
@@ -26,7 +26,6 @@ from service.errors import (
     DeadlineExceeded,
     DragomanError,
     InvalidInput,
-    OutOfMemory,
     Overloaded,
     TooLong,
     Unavailable,
@@ -48,7 +47,7 @@ from service.records import (
 from service.scheduler.admission import Reservation
 from service.telemetry.families import OTHER
 from service.telemetry.logs import get_logger
-from service.telemetry.metrics import Metrics
+from service.telemetry.metrics import Metrics, Usage
 from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries, Glossary, check_terms
 from service.translate.search import SearchBatcher, Settings, settings_of
@@ -128,20 +127,13 @@ class Translator:
     async def translate(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
         """Return one translation per text, in order; the call, which knows its priority, says where the time went.
 
-        A text that is too long, or for which the model gave no numbers, carries its own error.  A text of a stream
-        whose engine is lost, or has too little memory, is tried once more.
+        A text that is too long, or for which the model gave no numbers, carries its own error.
 
         Raises:
             NotFound, InvalidInput: no model fits that the caller may use, or the request breaks a limit.
             Overloaded: the request does not fit in the queue, would wait too long or be too late.
             DeadlineExceeded, Unavailable: the whole call has no answer; jobs that still run are cancelled.
         """
-        if reservation.is_of_stream:
-            with suppress(Unavailable, OutOfMemory):
-                return await self._translate(request, call, reservation)
-        return await self._translate(request, call, reservation)
-
-    async def _translate(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
         model, params = self.resolve(request, call)
         with model.in_use:
             if not model.is_loaded:
@@ -300,26 +292,6 @@ async def _translate_texts(request: TranslationRequest, settings: Settings, call
 PERIOD_S = 30.0  # a line for each call would be most of the log
 
 
-@dataclass(slots=True)
-class Usage:
-    """What one caller has used."""
-
-    calls: int = 0
-    texts: int = 0  # answered; blank ones included
-    characters: int = 0
-    source_tokens: int = 0  # end-of-sentence included
-    target_tokens: int = 0
-    row_steps: int = 0
-
-    def add(self, other: "Usage") -> None:
-        self.calls += other.calls
-        self.texts += other.texts
-        self.characters += other.characters
-        self.source_tokens += other.source_tokens
-        self.target_tokens += other.target_tokens
-        self.row_steps += other.row_steps
-
-
 class UsageMeter:
     """The usage that one process has seen, which may write that of others too; is told the time."""
 
@@ -346,14 +318,7 @@ class UsageMeter:
         self._use(used, call)
 
     def _use(self, used: Usage, call: Call) -> None:
-        self._metrics.client_used(
-            call.caller.name if call.caller.source == "key" else OTHER,
-            texts=used.texts,
-            characters=used.characters,
-            source_tokens=used.source_tokens,
-            target_tokens=used.target_tokens,
-            row_steps=used.row_steps,
-        )
+        self._metrics.client_used(call.caller.name if call.caller.source == "key" else OTHER, used)
         self._add(call.caller.identity, used)
 
     def scored(self, request: ScoreRequest, result: ScoreResult, call: Call) -> None:
