@@ -27,7 +27,7 @@ from service.errors import InternalError, Overloaded, Wait
 from service.models.cache import ModelCache
 from service.models.catalogue import Settled, UseCount, Work
 from service.models.info import TextCodec, search_params, smaller_beam
-from service.models.repository import BundleCandidate, load_tokenizer
+from service.models.repository import BundleVersion, load_tokenizer
 from service.models.translation_cache import Key, TranslationCache
 from service.records import ModelInfo, TranslateOptions
 from service.scheduler.admission import Reservation
@@ -51,7 +51,7 @@ class LoadedModel:
 
     def __init__(
         self,
-        candidate: BundleCandidate,
+        candidate: BundleVersion,
         bundle: Bundle,
         info: ModelInfo,
         pool: EnginePool,

@@ -18,7 +18,7 @@ from service.errors import DragomanError, Wait
 from service.models.cache import ModelCache
 from service.models.catalogue import Catalogue
 from service.models.loaded import LoadedModel, ModelState
-from service.models.repository import BundleCandidate
+from service.models.repository import BundleVersion
 from service.scheduler.pool import EnginePool
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
@@ -61,7 +61,7 @@ class Refusal:
     """A candidate that may not serve."""
 
     name: str  # of the model that it is a version of
-    candidate: BundleCandidate
+    candidate: BundleVersion
     error: Exception
 
     @property
@@ -113,7 +113,7 @@ class Registry:
         """Whether a version of this model lies there, above the one that serves, that may not serve."""
         return any(refusal.name == name for refusal in self._refusals.values())
 
-    def serving(self, candidate: BundleCandidate) -> LoadedModel | None:
+    def serving(self, candidate: BundleVersion) -> LoadedModel | None:
         """Return the model that serves this very bundle."""
         model = self._serving.get(candidate.name)
         if model is None or model.candidate.directory != candidate.directory:
@@ -184,7 +184,7 @@ class Registry:
         forecasts = [one.pool.typical_forecast(one.default_params, call) for one in models]
         return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
 
-    def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
+    def refuse(self, candidate: BundleVersion, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""
         # A single bundle of any name replaces the model that serves.
         name = candidate.name or next((one.info.name for one in self.models), candidate.directory.name)

@@ -21,7 +21,7 @@ from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, Schedu
 from service.models.info import describe
 from service.models.loaded import LoadedModel
 from service.models.registry import Registry
-from service.models.repository import IN_ENGINE, BundleCandidate, BundleChecker, bundle_source, device_for
+from service.models.repository import IN_ENGINE, BundleChecker, BundleVersion, bundle_source, device_for
 from service.models.translation_cache import TranslationCache
 from service.models.watch import Reloader
 from service.scheduler.pool import EnginePool, PoolConfig
@@ -55,7 +55,7 @@ class ModelParts:
         # For texts that are too long for the event loop.
         self.executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
-    def make_model(self, candidate: BundleCandidate, bundle: Bundle) -> LoadedModel:
+    def make_model(self, candidate: BundleVersion, bundle: Bundle) -> LoadedModel:
         """Make a model that runs this bundle as the settings say; it is not started."""
         config, asked = self._config, self._config.engine.device
         choice = device_for(bundle, asked)

@@ -15,7 +15,7 @@ from service.models.catalogue import Settled, UseCount, Work
 from service.models.info import TextCodec, search_params
 from service.models.loaded import LoadedModel, check_time, run_work, with_smaller_beam
 from service.models.registry import Registry
-from service.models.repository import BundleCandidate
+from service.models.repository import BundleVersion
 from service.records import NO_OPTIONS, ModelInfo
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
@@ -127,8 +127,8 @@ class ManualModel:
             raise
 
     @property
-    def candidate(self) -> BundleCandidate:
-        return BundleCandidate(directory=Path(self.info.name), name=self.info.name)
+    def candidate(self) -> BundleVersion:
+        return BundleVersion(directory=Path(self.info.name), name=self.info.name)
 
 
 def registry_of(*models: ManualModel) -> Registry:

@@ -15,7 +15,7 @@ from service.errors import InternalError
 from service.models.catalogue import Settled, Work
 from service.models.info import describe
 from service.models.loaded import LoadedModel, ModelState, run_work
-from service.models.repository import BundleCandidate
+from service.models.repository import BundleVersion
 from service.scheduler.admission import Admission
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.engine_pools import EchoPool
@@ -24,7 +24,7 @@ from tests.fakes.manual_pool import ManualPool
 
 def serving(directory: Path, pool: Any, *, self_test: bool = True) -> LoadedModel:
     bundle, config = Bundle.load(directory), ServerConfig(models=ModelsConfig(self_test=self_test))
-    return LoadedModel(BundleCandidate(directory=directory), bundle, describe(bundle), pool, config)
+    return LoadedModel(BundleVersion(directory=directory), bundle, describe(bundle), pool, config)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from service.errors import InternalError, Overloaded
 from service.models.catalogue import Settled, Work
 from service.models.info import describe
 from service.models.loaded import LoadedModel
-from service.models.repository import BundleCandidate
+from service.models.repository import BundleVersion
 from service.models.translation_cache import Key, TranslationCache
 from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
@@ -159,7 +159,7 @@ class Setup:
         self.admission = Admission(limits or LimitsConfig())
         self.config = ServerConfig(limits=limits or LimitsConfig())
         self.host = LoadedModel(
-            BundleCandidate(directory=directory),
+            BundleVersion(directory=directory),
             bundle,
             describe(bundle),
             cast("Any", self.pool),
