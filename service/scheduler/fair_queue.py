@@ -63,13 +63,6 @@ class _CallerLine(Generic[AnyEntry]):
     cost: float = 0.0
     was_served: bool = False
 
-    def learn(self, cost: float, served: float) -> None:
-        """Note a service of so much cost, after which all lines have been served so much."""
-        kept = 1 - 1 / _SERVICE_MEMORY
-        self.own_service = kept * self.own_service + cost
-        self.all_service = kept * self.all_service + served - self.served_before
-        self.served_before = served
-
 
 class FairQueue(Generic[AnyEntry]):
     """Work that waits."""
@@ -155,7 +148,10 @@ class FairQueue(Generic[AnyEntry]):
             self._aged_credit += entry.cost * AGED_SHARE / (1 - AGED_SHARE)
         line.owner.num_fresh = line.owner.num_fresh + 1 if line.key in line.owner.fresh else 0
         self._served += entry.cost
-        line.learn(entry.cost, self._served)
+        kept = 1 - 1 / _SERVICE_MEMORY
+        line.own_service = kept * line.own_service + entry.cost
+        line.all_service = kept * line.all_service + self._served - line.served_before
+        line.served_before = self._served
         line.deficit -= entry.cost
         line.was_served = True
         self.remove(entry)
