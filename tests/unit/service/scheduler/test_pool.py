@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from service.call import Caller
-from service.engine.wire import Job, JobResult, Report, SchedulerConfig, StepStats
-from service.errors import DeadlineExceeded, InternalError, Unavailable
+from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Report, SchedulerConfig, StepStats
+from service.errors import DeadlineExceeded, InternalError, OutOfMemory, Unavailable
 from service.processes.process import StartError
 from service.records import Priority
 from service.scheduler.engines import PackedWeights
@@ -32,6 +32,11 @@ from tests.fakes.engine_pools import (
 TWO = replace(CONFIG, num_engines=2)
 ONE_AT_A_TIME = replace(SPEC, scheduler=SchedulerConfig(max_rows=2))
 A, B = Caller(name="a"), Caller(name="b")
+RESULT = JobResult(job_id=0, hypotheses=(), queue_s=0.0, encode_s=0.0, decode_s=0.1, num_steps=10)
+
+
+def failure(kind: FailureKind) -> JobFailure:
+    return JobFailure(job_id=0, kind=kind, message="why")
 
 
 async def test_start_that_fails_ends_the_engines_that_had_started_and_removes_what_was_prepared(monkeypatch):
@@ -265,6 +270,45 @@ class TestLosses:
             with pytest.raises(Unavailable, match="stopping"):
                 await submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
             assert (pool.is_ready, pool.missing_engines) == (False, 0)
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("between", "is_unhealthy"),
+        [(None, True), (Report((RESULT,)), False), ("loss", False)],
+        ids=["in a row", "a result between them", "another process between them"],
+    )
+    async def test_engine_that_gives_64_sentences_in_a_row_non_finite_scores_is_unhealthy(self, between, is_unhealthy):
+        async with hand_stepped(SPEC, CONFIG) as (_, (engine,)):
+            engine.report(Report((failure(FailureKind.NON_FINITE),) * 63))
+            if between == "loss":
+                engine.die(is_delayed=False)
+                engine.come_back()
+            elif between is not None:
+                engine.report(between)
+            engine.report(Report((failure(FailureKind.NON_FINITE),) * (1 if is_unhealthy else 63)))
+
+            assert ("64 sentences in a row" in engine.fault) == is_unhealthy
+
+    @pytest.mark.parametrize(
+        ("kind", "error"),
+        [
+            (FailureKind.DEADLINE, DeadlineExceeded),
+            (FailureKind.OUT_OF_MEMORY, OutOfMemory),
+            (FailureKind.NON_FINITE, InternalError),
+            (FailureKind.INTERNAL, InternalError),
+        ],
+    )
+    async def test_failure_of_a_job_is_an_error_of_its_kind(self, kind, error):
+        async with hand_stepped(SPEC, CONFIG) as (pool, (engine,)):
+            call = call_within(60.0)
+            job = submit(pool, Job(NORMAL, PARAMS), call)
+            await settle()
+            engine.report(Report((failure(kind), RESULT)))  # the second outcome is too late: nothing happens
+
+            with pytest.raises(error, match="why"):
+                await job
+            assert call.target_tokens == 0
 
 
 class TestObservation:
