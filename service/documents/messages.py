@@ -191,7 +191,7 @@ def read_yaml(text: str, target_language: str = "") -> Draft:
                         and text[place[1] :].lstrip(" ").startswith(":\n")
                     ):
                         fixed.append(Slot(*place, target_language))
-                elif event.tag in _YAML_STRING and (event.style or isinstance(yaml.safe_load(event.value), str)):
+                elif event.tag in _YAML_STRING and (event.style or _is_yaml_string(event.value)):
                     messages.append(_yaml_message(text, place, event, bool(around and around[-1][1])))
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"the file is no YAML: {' '.join(str(error).split())}") from None
@@ -204,6 +204,13 @@ def _passed(around: list[list[bool]]) -> bool:
         return False
     around[-1][2] = not around[-1][2]
     return not around[-1][2]
+
+
+def _is_yaml_string(value: str) -> bool:
+    """Whether a value without quotes is text: neither a number nor a date, even one that no calendar has."""
+    import yaml
+
+    return bool(yaml.SafeLoader("").resolve(yaml.ScalarNode, value, (True, False)) == "tag:yaml.org,2002:str")
 
 
 def _yaml_message(text: str, place: tuple[int, int], event: "yaml.ScalarEvent", is_flow: bool) -> Message:
@@ -231,7 +238,7 @@ def _is_plain_yaml(text: str, *, is_flow: bool) -> bool:
         return False
     try:
         return bool(yaml.safe_load(f"[{text}]") == [text] if is_flow else yaml.safe_load(f"a: {text}") == {"a": text})
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # ValueError: it looks like a date, and is none
         return False
 
 

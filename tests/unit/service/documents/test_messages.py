@@ -98,6 +98,14 @@ def test_values_are_translated_and_everything_else_stays(name, source, found, wr
     assert shouted(read).text == written
 
 
+@pytest.mark.parametrize("value", ["2024-13-01", "=", "<<", "0x_"])
+def test_a_value_of_yaml_that_only_looks_like_a_date_or_a_number_stays(value):
+    file = draft("yaml", f"a: cat\nb: {value}\n")
+
+    assert shouted(file).text == f"a: CAT\nb: {value}\n"
+    assert answered(file, value) == f'a: "{value}"\nb: {value}\n'
+
+
 @pytest.mark.parametrize("written", ["cat", "'cat'", '"cat"', "|\n  cat", "|-\n  cat", ">\n  cat"])
 def test_every_translation_is_read_again_as_it_is_from_yaml(written):
     for new in ("plain", "yes", "12", "a: b", "a # b", "- a", "[a", "it's", 'say "x"', "a\nb", " a ", "*a", "ü"):
