@@ -24,10 +24,11 @@ class Unit(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """What went wrong at a place of a file."""
+    """A place of a file that stays as it is, and why."""
 
-    kind: WarningKind
     line: int  # as of units
+    message: str = "the translation does not fit into the markup of its place, which stays as it was"
+    source: str = ""  # empty: that of the unit in this line
     part: str = ""
 
 
@@ -35,7 +36,7 @@ class Written(NamedTuple):
     """A file with its translations in."""
 
     text: str
-    notices: tuple[Notice, ...] = ()  # of units that stay as they are, since their translations do not fit in
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def answered_slots(passages: Iterable[Passage], translations: Sequence[Translati
         try:
             slots += () if is_kept else write(answers)
         except DoesNotFit:
-            notices.append(Notice(WarningKind.NOT_TRANSLATED, units[0].line))
+            notices.append(Notice(units[0].line))
     return slots, notices
 
 
@@ -193,7 +194,6 @@ def has_language(text: str) -> bool:
 
 
 _TAG = re.compile(r"<[^<>]*>")
-_NOT_WRITTEN = "the translation does not fit into the markup of its place, which stays as it was"
 
 
 class Line(TypedDict):
@@ -221,8 +221,8 @@ def report_of(units: Sequence[Unit], translations: Sequence[Translation], notice
             lines.append(_in_part(found, unit.part))
     sources = {(unit.part, unit.line): _shown(unit.text, unit) for unit in units} if notices else {}
     for notice in notices:
-        source = sources.get((notice.part, notice.line), "")
-        found = Line(kind=notice.kind, message=_NOT_WRITTEN, line=notice.line, source=source)
+        source = notice.source or sources.get((notice.part, notice.line), "")
+        found = Line(kind=WarningKind.NOT_TRANSLATED, message=notice.message, line=notice.line, source=source)
         lines.append(_in_part(found, notice.part))
     order = {part: number for number, part in enumerate(dict.fromkeys(unit.part for unit in units))}
     return sorted(lines, key=lambda line: (order.get(line.get("part", ""), 0), line["line"]))

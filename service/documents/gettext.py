@@ -13,7 +13,6 @@ import polib
 
 from service.documents.draft import Answer, Draft, Notice, Passage, Slot, Unit, draft_of_passages, has_language
 from service.documents.messages import format_of_message
-from service.records import WarningKind
 
 # GNU gettext manual, section 12.6 "Additional functions for plural forms".
 _RUSSIAN = "3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2)"
@@ -27,6 +26,7 @@ _PLURALS = {
 }
 _WRAPPED = 78  # columns, as gettext's own programs wrap; a file with longer lines is not wrapped
 _NOT_WRAPPED = 1_000_000
+_PLURALS_UNKNOWN = "how many plural forms the language has is not known: write Plural-Forms into the header of the file"
 _NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 
 
@@ -72,7 +72,7 @@ def read(text: str, target_language: str = "") -> Draft:
         if entry.obsolete or entry.msgstr or any(entry.msgstr_plural.values()) or not has_language(entry.msgid):
             continue
         if entry.msgid_plural and num_plurals is None:
-            lost.append(Notice(WarningKind.NOT_TRANSLATED, begin + 1))
+            lost.append(Notice(begin + 1, _PLURALS_UNKNOWN, entry.msgid))
             continue
         if entry.msgid_plural:
             fields["Plural-Forms"] = forms

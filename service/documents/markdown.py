@@ -44,7 +44,7 @@ from service.documents.markdown_inline import (
     translated_items,
     write_inline,
 )
-from service.records import TextFormat, Translation, WarningKind
+from service.records import TextFormat, Translation
 
 _NOTHING = "<!-- -->"  # a block by itself, in any other block
 _ITEM = "-   "  # lines below it are indented by four
@@ -83,6 +83,7 @@ _TASK = re.compile(r"\[[ xX]\][ \t]+")
 _ALERT = re.compile(r"\[![A-Z]+\][ \t]*")
 _LITERAL_HTML = re.compile(r"\s*<(script|pre|style|textarea|!|\?)", re.IGNORECASE)
 _HTML_TAG = re.compile(r"<[^>]*>")
+_NOT_FOUND = "the text is not in its lines as it is read, so that a translation could not be written there"
 _NUMBER = re.compile(r"(\d+)([.)])")
 _BARE_PIPE = re.compile(r"(?<!\\)\|")
 _SPACE = " \t"
@@ -162,7 +163,7 @@ class _File:
                 parts = token.content.rstrip("\n").split("\n")
                 lines = [self._content(row, part) for row, part in enumerate(parts, start=token.map[0])]
         except ValueError:
-            self._lost.append(Notice(WarningKind.NOT_TRANSLATED, token.map[0] + 1))
+            self._lost.append(Notice(token.map[0] + 1, _NOT_FOUND, token.content))
             return None
         if opener.type == "paragraph_open":
             lines = self._without_marker(lines, tokens[place - 2].type if place > 1 else "")
@@ -215,7 +216,7 @@ class _File:
         slots, notices = answered_slots(passages, translations)
         kept = self._fitting([], slots, self._shape(self._text))
         lines, left = Lines(self._text), {slot.begin for slot in slots} - {slot.begin for slot in kept}
-        notices += (Notice(WarningKind.NOT_TRANSLATED, lines.number(begin)) for begin in sorted(left))
+        notices += (Notice(lines.number(begin)) for begin in sorted(left))
         return Written(filled(self._text, kept), (*self._lost, *notices))
 
     def _fitting(self, kept: list[Slot], slots: list[Slot], shape: list[tuple[str, int]]) -> list[Slot]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from model.language_codes import subtags_of
 from service.documents.draft import Answer, Draft, Lines, Notice, Passage, Slot, Unit, draft_of_passages, has_language
-from service.records import TextFormat, WarningKind
+from service.records import TextFormat
 from service.text.lexer import HTML
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _LANGUAGE = re.compile(r"(?!id\Z)(?:[a-z]{2}|fil)(?:[-_][A-Za-z0-9]{2,8})*")
 # ICU MessageFormat: "{n, plural, one{# cat} other{# cats}}".
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _BRANCH = re.compile(r"\s*(?:offset:\d+\s*)?(?:=\d+|\w+)\s*\{")
+_NO_PIECES = "the choice of this message stands within a sentence, whose words cannot be translated apart"
 _NUMBER, _PLACEHOLDER = "#", "{number}"  # which a text keeps; "#" alone may be a sign
 
 
@@ -67,7 +68,7 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
         found = pieces_of(text)
         line = lines.number(message.begin)
         if found is None:
-            lost.append(Notice(WarningKind.NOT_TRANSLATED, line))
+            lost.append(Notice(line, _NO_PIECES, text))
         elif any(map(has_language, found[1::2])):
             units = [Unit(text, message.format or format_of_message(text), line) for text in found[1::2]]
             passages.append(Passage(tuple(units), partial(_slots, message, found)))

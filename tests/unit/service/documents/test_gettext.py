@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from service.documents import gettext
 from service.errors import InternalError
-from service.records import TextFormat, Translation, WarningKind
+from service.records import TextFormat, Translation
 from tests.fakes.shouting import answered, echoed, shouted, translation_of
 
 HEADER = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
@@ -80,7 +80,9 @@ def test_plurals_of_a_language_without_known_forms_stay_with_a_notice():
     written = shouted(gettext.read(source, "xx"))
 
     assert written.text == source
-    assert [(notice.kind, notice.line) for notice in written.notices] == [(WarningKind.NOT_TRANSLATED, 5)]
+    (notice,) = written.notices
+    assert (notice.line, notice.source) == (5, "a")
+    assert "write Plural-Forms into the header" in notice.message
 
 
 def test_a_message_with_tags_is_html():

@@ -11,7 +11,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from service.documents import markdown
 from service.documents.draft import Notice
 from service.errors import InternalError
-from service.records import TextFormat, Translation, WarningKind
+from service.records import TextFormat, Translation
 from tests.fakes.shouting import answered, echoed, shouted, translation_of
 
 # Name, source, the same in capital letters.
@@ -254,14 +254,14 @@ def test_a_block_whose_marks_are_lost_stays_as_it_was_with_a_notice(translation)
     written = markdown.read("x\n\na **b**\n").write([translation_of("y"), translation_of(translation)])
 
     assert written.text == "y\n\na **b**\n"
-    assert [(notice.kind, notice.line) for notice in written.notices] == [(WarningKind.NOT_TRANSLATED, 3)]
+    assert written.notices == (Notice(3),)
 
 
 @pytest.mark.parametrize("translation", ["a `x` `x`", "a `x`", "a `x` `y` `y`", "a `x` `Y`"])
 def test_code_that_is_lost_or_doubled_is_noticed(translation):
     written = markdown.read("a `x` `y`\n").write([translation_of(translation)])
 
-    assert written == ("a `x` `y`\n", (Notice(WarningKind.NOT_TRANSLATED, 1),))
+    assert written == ("a `x` `y`\n", (Notice(1),))
 
 
 def test_a_block_that_would_change_the_others_is_found_in_few_looks_at_the_file(monkeypatch):
@@ -278,7 +278,7 @@ def test_a_block_that_would_change_the_others_is_found_in_few_looks_at_the_file(
     written = shouted(markdown.read("\n\n".join([*blocks, "[Toc]", *blocks])))  # "[TOC]" is of another dialect
 
     assert written.text == "\n\n".join([*blocks, "[Toc]", *blocks]).upper().replace("[TOC]", "[Toc]")
-    assert written.notices == (Notice(WarningKind.NOT_TRANSLATED, 121),)
+    assert written.notices == (Notice(121),)
     assert len(looks) < 20
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from service.documents.draft import Draft
+from service.documents.draft import Draft, report_of
 from service.documents.formats import DocumentFormat, format_of, read_document, read_file
 from tests.fakes.packages import texts_of
 from tests.fakes.shouting import answered, echoed, shouted, shouted_file
@@ -140,7 +140,10 @@ def test_choice_within_a_sentence_stays_and_is_said():
 
     written = read.write([])
     assert (texts(read), written.text) == ([], source)
-    assert [(notice.kind, notice.line) for notice in written.notices] == [("not_translated", 1)]
+    (line,) = report_of(read.units, [], written.notices)
+    assert (line["kind"], line["line"]) == ("not_translated", 1)
+    assert line["source"] == "You have {n, plural, one{a cat} other{cats}}."
+    assert "stands within a sentence" in line["message"]
 
 
 def test_forms_of_plurals_of_apple_are_translated_and_their_types_stay():
