@@ -108,6 +108,7 @@ def export_bundle(
             source.save_half(staging / WEIGHTS_NAME)
         if options.shortlist:
             shortlist = Shortlist.load(options.shortlist, source.config.largest_vocabulary, source.config.eos_id)
+            shortlist.check_targets(source.config.num_target_tokens)
             shortlist.save(staging / SHORTLIST_NAME)
         variants = {
             precision: _export_variant(source, staging / precision, options, samples, track)

@@ -126,6 +126,14 @@ class Shortlist:
         ids = np.frombuffer(body, id_type, num_ids, offsets.nbytes).astype(np.int64)
         return cls(vocab_size, ids[:num_always], offsets.astype(np.int64), ids[num_always:], end_id)
 
+    def check_targets(self, num_target_tokens: int) -> None:
+        """Raise ValueError if a candidate is no target token; a model may have more source tokens."""
+        greatest = max((int(ids.max()) for ids in (self.always, self.entries) if len(ids)), default=0)
+        if greatest >= num_target_tokens:
+            raise ValueError(
+                f"the shortlist has the target token {greatest}, the model has {num_target_tokens} of them"
+            )
+
     def _check(self) -> None:
         vocab_size, offsets, entries = self.vocab_size, self.offsets, self.entries
         for name, ids in (("always allowed", self.always), ("candidates", entries)):

@@ -1,9 +1,11 @@
 """A step with a part of the vocabulary against the step with all of it, and against itself in other company."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from model.bundle import Bundle
+from model.bundle import Bundle, BundleError
 from model.config import EOS_ID, UNK_ID
 from model.shortlist import Shortlist
 from model.transformer import Transformer
@@ -45,8 +47,12 @@ def jobs_for(model: Transformer, count: int, seed: int, **params: object) -> lis
     return [Job(id=number, source_ids=tuple(source), params=search) for number, source in enumerate(sources)]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precision, tmp_path):
+@pytest.mark.parametrize("suppressed", [(), tuple(range(10, 40))])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(precision, suppressed, tmp_path):
+    """Also where tokens that are never written keep their share of the probabilities."""
+    config = replace(tiny_config(vocab_size=VOCABULARY), suppressed_ids=suppressed, suppressed_keep_mass=True)
+    model = tiny_model(config)
     everything = Shortlist.from_links(VOCABULARY, np.arange(VOCABULARY), np.zeros(0, np.int64), np.zeros(0, np.int64))
     runner = NativeRunner(write_tiny_bundle(model, tmp_path / "tiny", (precision,), everything), precision=precision)
     jobs = jobs_for(model, 20, seed=1, num_hypotheses=4)
@@ -57,6 +63,16 @@ def test_list_of_all_tokens_gives_what_the_whole_vocabulary_gives(model, precisi
         ours, theirs = hypotheses(with_list[number]), hypotheses(without[number])
         assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-5)
+
+
+def test_a_list_with_tokens_that_the_target_language_has_not_is_refused(tmp_path):
+    config = replace(tiny_config(vocab_size=VOCABULARY + 10), target_vocab_size=VOCABULARY, shared_embeddings=False)
+    source_only = np.array([UNK_ID, EOS_ID, VOCABULARY + 5])
+    lists = Shortlist.from_links(VOCABULARY + 10, source_only, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    bundle = write_tiny_bundle(tiny_model(config), tmp_path / "tiny", ("fp32",), lists)
+
+    with pytest.raises(BundleError, match=f"target token {VOCABULARY + 5}, the model has {VOCABULARY}"):
+        NativeRunner(bundle, precision="fp32")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -1,4 +1,4 @@
-"""Compiles the native engine's library: `python -m service.engine.cpu.native.build [--print]`.
+"""Compiles the native engine's library: `python -m service.engine.cpu.native.build [--required]`.
 
 The result lies beside the sources, under a name that changes with them, so that no library serves sources that it was
 not made of.  The server never compiles: it looks for that file, and serves with ONNX Runtime where there is none.

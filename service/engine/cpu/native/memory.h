@@ -1,5 +1,4 @@
-// Memory that can say no: aligned arrays whose growth returns false where there is no room, and mapped files.  Nothing
-// here throws.
+// Memory that can say no: aligned arrays whose growth returns false where there is no room, and mapped files.
 #pragma once
 
 #include <cstddef>

@@ -241,6 +241,8 @@ def _shortlist(bundle: Bundle) -> Shortlist | None:
     if not name:
         return None
     try:
-        return Shortlist.load(bundle.path(name), config.largest_vocabulary, config.eos_id)
+        shortlist = Shortlist.load(bundle.path(name), config.largest_vocabulary, config.eos_id)
+        shortlist.check_targets(config.num_target_tokens)
+        return shortlist
     except ValueError as error:
         raise BundleError(f"{error}; export the model again") from error

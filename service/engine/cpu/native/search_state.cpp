@@ -106,7 +106,8 @@ bool list_rows(SearchState& state, const Step& step) {
 // Ranks the tokens of a list for some rows.
 void rank_list(SearchState& state, const Shortlist& list, const Rows& rows, int num_rows, int num_candidates,
                Ranking* rankings) {
-  state.model->kernels->rank(list.projection, rows, num_rows, state.edits.data(), nullptr, num_candidates, rankings);
+  const float* bans = state.model->bans ? list.bans.data() : nullptr;
+  state.model->kernels->rank(list.projection, rows, num_rows, state.edits.data(), bans, num_candidates, rankings);
   for (int i = 0; i < num_rows; i++) {
     for (int c = 0; c < num_candidates; c++) rankings[i].tokens[c] = list.tokens[rankings[i].tokens[c]];
   }

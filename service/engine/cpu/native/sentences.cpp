@@ -69,21 +69,22 @@ bool choose_tokens(const Model& model, Shortlist& list, const int32_t* tokens, i
   const auto place_of = [&](size_t n, size_t k) { return (n / kPanel * num_fours + k) * kPanel + n % kPanel; };
   const void* weights = all.integers ? static_cast<const void*>(all.integers) : all.floats;
   if (!list.tokens.reserve(num_outputs) || !list.weights.reserve(num_outputs * num_fours) ||
-      !list.scales.reserve(num_outputs) || !list.sums.reserve(num_outputs) || !list.bias.reserve(num_outputs)) {
+      !list.scales.reserve(num_outputs) || !list.sums.reserve(num_outputs) || !list.bias.reserve(num_outputs) ||
+      !list.bans.reserve(num_outputs)) {
     return false;
   }
   for (size_t n = 0; n < num_outputs; n++) {
     const bool is_there = n < static_cast<size_t>(num_tokens);
     const int32_t token = tokens[is_there ? n : num_tokens - 1];
     list.tokens[n] = token;
-    list.bias[n] = is_there ? all.bias[token] + (model.bans ? model.bans[token] : 0.0f) : -INFINITY;
+    list.bias[n] = is_there ? all.bias[token] : -INFINITY;
+    list.bans[n] = model.bans ? model.bans[token] : 0.0f;
     if (all.integers) list.scales[n] = all.scales[token], list.sums[n] = all.sums[token];
     for (size_t k = 0; k < num_fours; k++) {
       memcpy(&list.weights[place_of(n, k)], static_cast<const char*>(weights) + 4 * place_of(token, k), 4);
     }
   }
-  list.num_tokens = num_tokens;
-  list.projection = all;
+  list.num_tokens = num_tokens, list.projection = all;
   list.projection.num_outputs = static_cast<int32_t>(num_outputs);
   list.projection.integers = all.integers ? reinterpret_cast<const int8_t*>(list.weights.data()) : nullptr;
   list.projection.floats = all.integers ? nullptr : list.weights.data();

@@ -31,9 +31,8 @@ inline void release(Source* source) {
 struct Shortlist {
   int32_t num_tokens = 0;
   Linear projection = {};
-  Array<int32_t> tokens;  // ascending, and the last one again up to a multiple of 64
-  Array<float> weights, scales, bias;  // weights may be integers
-  Array<int32_t> sums;
+  Array<int32_t> tokens, sums;  // tokens ascend, and the last one is there again up to a multiple of 64
+  Array<float> weights, scales, bias, bans;  // weights may be integers
 };
 
 struct Sentence {
