@@ -143,20 +143,3 @@ class Unavailable(DragomanError):
 
 class InternalError(DragomanError):
     """The service's own fault."""
-
-
-# By extra: the packages that a feature cannot do without, as written in a shell.  Not Dragoman itself, which is on no
-# index: `pip install dragoman` would bring whatever somebody else calls so.
-PACKAGES = {
-    "cpu": "onnxruntime",
-    "otel": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-grpc",
-    "bulk": "pyarrow",
-    "documents": "markdown-it-py mdit-py-plugins polib pyyaml",
-    "ray": "'ray[data]'",
-    "loadtest": "matplotlib",
-}
-
-
-def how_to_install(extra: str) -> str:
-    """Return the end of a message about missing packages: the command that brings them, and their extra."""
-    return f"`pip install {PACKAGES[extra]}` (extra `{extra}`)"

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from service.api.auth import KEY_HEADERS, Authenticator, Metadata
 from service.call import PHASES, Call, Caller
 from service.config import TelemetryConfig
-from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable, how_to_install
+from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
+from service.extras import how_to_install
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
 from service.telemetry.metrics import Metrics

@@ -22,7 +22,8 @@ from service.config import ServerConfig, load_config
 from service.engine.choice import INT8_FLAGS, cpu_flags, library_problem, probe
 from service.engine.cpu.native.library import instruction_set
 from service.engine.wire import FinishReason
-from service.errors import DragomanError, how_to_install
+from service.errors import DragomanError
+from service.extras import how_to_install
 from service.models.repository import BundleSource, BundleVersion, bundle_source
 from service.ranges import ANY_PORT
 from service.records import TranslateOptions

@@ -1,10 +1,8 @@
-"""`dragoman plan`: reads reports of one replica and says how many hold a target; as a table, as JSON and as a chart."""
+"""`dragoman plan`: reads reports of one replica and says how many hold a target; as tables or as JSON."""
 
-import io
 import json
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -14,16 +12,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from model.files import require_writable, write_whole
 from service.cli.options import AsJson, ranged, text_in, with_examples
-from service.errors import how_to_install
 from service.ranges import MILLISECONDS, RATE, REPLICAS
 from service.tools.loadtest.plan import Measured, read
 
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
 _BUSY = 0.85  # of the capacity; beyond, a few more texts mean a long queue
 _FAR = 1.5  # times the lower of two measured rates; what lies between is a guess
-_SUFFIXES = (".png", ".svg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +51,6 @@ class Answer:
     "dragoman loadtest --rate 5 --rate 20 --rate 30 --rate 40 --rate 60 --texts sentences.en --report one.json",
     "dragoman plan one.json --rate 500 --p99-ms 400",
     "dragoman plan one.json --rate 500 --p99-ms 400 --spare 2 --json",
-    "dragoman plan one.json more.json --rate 500 --p99-ms 400 --chart plan.png",
 )
 def plan(
     reports: Annotated[
@@ -66,9 +60,6 @@ def plan(
     p99_ms: Annotated[float, ranged(MILLISECONDS, help="99 of 100 calls must be answered within this.")],
     spare: Annotated[int, ranged(REPLICAS, help="Replicas that may be lost; the rest still hold the target.")] = 0,
     as_json: AsJson = False,
-    chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="p99 against the rate of a replica, .png or .svg.")
-    ] = None,
 ) -> None:
     """Say how many replicas hold a p99 at a rate, from load tests of one replica.
 
@@ -77,7 +68,6 @@ def plan(
 
     Exit code 0 with an answer; 2: wrong usage, or no number of replicas holds the target.
     """
-    check_chart(chart)
     measured = read((str(file), text_in(file)) for file in reports)
     p99_s = p99_ms / 1e3
     answer = Answer(measured=measured, rate=rate, p99_s=p99_s, highest_rate=measured.highest_rate(p99_s), spare=spare)
@@ -85,8 +75,6 @@ def plan(
         print(json.dumps(_to_json(answer), indent=2))
     else:
         _print(answer, Console(width=None if sys.stdout.isatty() else 140))
-    if chart is not None:
-        _draw(answer, chart)
 
 
 def _warnings(answer: Answer) -> list[str]:
@@ -157,33 +145,3 @@ def _print(answer: Answer, console: Console) -> None:
     verb = "replica holds" if answer.replicas == 1 else "replicas hold"
     target = f"a p99 of {answer.p99_s * 1e3:g} ms at {answer.rate:g} texts/s"
     console.print(f"[bold]{answer.replicas} {verb} {target}{spare}[/bold]")
-
-
-def check_chart(file: Path | None) -> None:
-    """Raise ValueError or OSError for a chart that could not be drawn, before the work is done."""
-    if file is not None and file.suffix not in _SUFFIXES:
-        raise ValueError(f"{file} has the suffix {file.suffix!r}, there are {', '.join(_SUFFIXES)}")
-    if file is not None and find_spec("matplotlib") is None:
-        raise ValueError(f"{file} needs matplotlib: {how_to_install('loadtest')}")
-    if file is not None:
-        require_writable(file)
-
-
-def _draw(answer: Answer, file: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    rates = [stage.rate for stage in answer.measured.stages]
-    axes.plot(rates, [stage.p99_s * 1e3 for stage in answer.measured.stages], "o-", label="p99, measured")
-    axes.plot(rates, [stage.p50_s * 1e3 for stage in answer.measured.stages], "o-", label="p50, measured")
-    axes.axhline(answer.p99_s * 1e3, color="tab:red", linewidth=1, label="target")
-    each = answer.rate / answer.needed
-    axes.axvline(each, color="tab:green", linewidth=1, label=f"{answer.needed} replicas: {each:.1f} texts/s each")
-    axes.set(xlabel="texts/s of one replica", ylabel="latency, ms")
-    axes.grid(visible=True, alpha=0.3)
-    axes.set_ylim(bottom=0.0)
-    axes.legend()
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=file.suffix.removeprefix("."))
-    write_whole(file, drawn.getvalue())

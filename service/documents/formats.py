@@ -9,7 +9,7 @@ from pathlib import PurePath
 from service.documents import markup_files, messages, ooxml, opendocument, subtitles
 from service.documents.draft import Draft, FileDraft, Line, Unit, report_of
 from service.documents.package import Package
-from service.errors import how_to_install
+from service.extras import how_to_install
 from service.records import Translation
 
 _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}

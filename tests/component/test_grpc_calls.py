@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2
 
 from service.api.auth import Authenticator, authenticator, digest_of, generate_key
 from service.api.calls import REFUSALS_LOGGED, CallLifecycle, CallObserver, Refuse
-from service.api.grpc.calls import CallHandlers, Malformed
+from service.api.grpc.calls import CallHandlers
 from service.call import Call, Caller
 from service.config import SecurityConfig
 from service.errors import (
@@ -73,9 +73,9 @@ class Harness:
         self.server = grpc.aio.server(handlers=[self.handlers])
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
-    def _parse(self, data: bytes) -> bytes | Malformed:
+    def _parse(self, data: bytes) -> bytes | InvalidInput:
         self.parsed.append(data)
-        return Malformed("texts[0] is not valid UTF-8", "texts[0]") if data == b"bad" else data
+        return InvalidInput("texts[0] is not valid UTF-8", field="texts[0]") if data == b"bad" else data
 
     async def _one(self, request: bytes, call: Call) -> bytes:
         return await self.behaviour(request, call)

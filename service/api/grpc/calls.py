@@ -4,23 +4,24 @@ Knows calls, not what they ask for; hands each behaviour the record of its call 
 rules of grpc.aio shape it.  A handler that lets CancelledError escape while its call lives never answers.  The text of
 any other exception would reach the caller as UNKNOWN.  A unary handler begins when the message is there, that of a
 stream of requests begins with the headers: every method is served as such, so that a call is seen, and can be refused,
-before its message is received.  gRPC answers UNKNOWN, too, when a deserialiser raises, so those here return a
-`Malformed` instead, which becomes INVALID_ARGUMENT without the parser's own words.
+before its message is received.  gRPC answers UNKNOWN, too, when a deserialiser raises, so those here return an
+`InvalidInput` instead, which becomes INVALID_ARGUMENT without the parser's own words.
 """
 
 import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn, Self, TypeAlias, TypeVar, cast
 
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.grpc.status import Metadata, to_wire
@@ -31,22 +32,14 @@ from service.telemetry.families import OTHER
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # only the type stubs can subscript it
 
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5  # protobuf.dev/programming-guides/encoding
-_MAX_FIELDS_SCANNED = 10_000  # finding the culprit is a courtesy that must stay cheap
+# Of a request that is no message: finding the text at fault is a courtesy that must stay cheap.
+_MAX_BYTES_EXPLAINED = 16 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """A request that is no message of its type."""
+def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage | InvalidInput]:
+    """A function from bytes to a message, or to the error that says what is wrong with them."""
 
-    message: str
-    field: str = ""
-
-
-def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage | Malformed]:
-    """A function from bytes to a message, or to what is wrong with them."""
-
-    def deserialize(data: bytes) -> AnyMessage | Malformed:
+    def deserialize(data: bytes) -> AnyMessage | InvalidInput:
         try:
             return message_type.FromString(data)
         except DecodeError:
@@ -87,65 +80,29 @@ def _serialize(response: Message) -> bytes:
     return response.SerializeToString()
 
 
-def _explain(data: bytes, descriptor: Descriptor) -> Malformed:
-    try:
-        for name, value in _string_fields(data, descriptor):
-            try:
-                value.decode("utf-8")
-            except UnicodeDecodeError:
-                return Malformed(f"{name} is not valid UTF-8", field=name)
-    except (IndexError, ValueError):
-        pass  # the bytes are no protobuf at all
-    return Malformed(f"the request is not a valid {descriptor.full_name} message")
-
-
-def _string_fields(data: bytes, descriptor: Descriptor) -> Iterator[tuple[str, bytes]]:
-    """Name ("texts[1]", "model") and bytes of the message's own string fields."""
-    counts: dict[int, int] = {}
-    for number, value in _length_delimited_fields(data):
+def _explain(data: bytes, descriptor: Descriptor) -> InvalidInput:
+    """Return the error of bytes that are no message; it names the first of the message's own texts that is no UTF-8."""
+    counts = Counter[int]()
+    for number, value in _unknown_fields(data):
         known = descriptor.fields_by_number.get(number)
-        if known is None or known.type != FieldDescriptor.TYPE_STRING:
+        if known is None or known.type != FieldDescriptor.TYPE_STRING or not isinstance(value, bytes):
             continue
-        index = counts.get(number, 0)
-        counts[number] = index + 1
-        yield f"{known.name}[{index}]" if known.is_repeated else known.name, value
+        name = f"{known.name}[{counts[number]}]" if known.is_repeated else known.name
+        counts[number] += 1
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return InvalidInput(f"{name} is not valid UTF-8", field=name)
+    return InvalidInput(f"the request is not a valid {descriptor.full_name} message", field="")
 
 
-def _length_delimited_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each length-delimited field.
-
-    Raises:
-        IndexError, ValueError: the bytes do not follow the wire format.
-    """
-    position = 0
-    for _ in range(_MAX_FIELDS_SCANNED):
-        if position == len(data):
-            return
-        tag, position = _read_varint(data, position)
-        kind = tag & 7
-        if kind == _VARINT:
-            _, position = _read_varint(data, position)
-        elif kind == _LENGTH_DELIMITED:
-            length, position = _read_varint(data, position)
-            yield tag >> 3, data[position : position + length]
-            position += length
-        elif kind in (_FIXED64, _FIXED32):
-            position += 8 if kind == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {kind}")
-        if position > len(data):
-            raise IndexError("field runs past the end")
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 64, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ValueError("varint is too long")
+def _unknown_fields(data: bytes) -> Iterator[tuple[int, object]]:
+    """Yield number and value of each field, as a message without fields reads them; none of wrong bytes."""
+    if len(data) <= _MAX_BYTES_EXPLAINED:
+        with suppress(DecodeError):
+            fields: Any = UnknownFieldSet(Empty.FromString(data))  # the type stubs do not know that it is iterable
+            for field in fields:
+                yield field.field_number, field.data
 
 
 _STREAMS_RETRY_AFTER_S = 10.0
@@ -360,8 +317,8 @@ class _Requests:
 
     async def __anext__(self) -> object:
         request = await anext(self._received)
-        if isinstance(request, Malformed):
-            raise InvalidInput(request.message, field=request.field)
+        if isinstance(request, InvalidInput):
+            raise request
         return request
 
 
@@ -371,6 +328,6 @@ async def _message(context: Any) -> object:
     if request is grpc.aio.EOF:
         await asyncio.sleep(_CANCELLED_WITHIN_S)
         raise InvalidInput("the call came without a message", field="")
-    if isinstance(request, Malformed):
-        raise InvalidInput(request.message, field=request.field)
+    if isinstance(request, InvalidInput):
+        raise request
     return request

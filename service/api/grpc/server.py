@@ -7,8 +7,7 @@ other; else the old ones stay, one line says why, and they are tried again.  Con
 
 import ssl
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,113 +27,90 @@ MAX_PENDING_CALLS = 10_000
 MIN_PING_INTERVAL_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
-    """PEM files."""
-
-    certificate: Path  # the server's, then those that lead to its authority
-    key: Path
-    client_ca: Path | None = None  # who may sign the clients' certificates; None: clients need none
-
-
-@dataclass(frozen=True, slots=True)
-class TlsMaterial:
-    """What the files held at one moment; the parts fit each other."""
-
-    certificate: bytes
-    key: bytes = field(repr=False)
-    client_ca: bytes | None
-
-
-def read_material(files: TlsFiles) -> TlsMaterial:
-    """Return the content of the files, or raise ConfigError with the setting, the file and the problem in one line."""
-    material = _read(files)
-    # OpenSSL, which speaks plainly, says what gRPC would not like.
-    for setting, file in (("tls_certificate", files.certificate), ("tls_client_ca", files.client_ca)):
-        try:
-            if file:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
-        except ssl.SSLError:
-            raise ConfigError(f"security.{setting}: {file} holds no certificate in PEM") from None
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Without a function for the password, OpenSSL would ask for it on the terminal.
-        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            problem = f"{files.key} is not the key of {files.certificate}"
-        else:
-            problem = f"{files.key} holds no private key in PEM without a password"
-        raise ConfigError(f"security.tls_key: {problem}") from None
-    if _read(files) != material:
-        raise ConfigError(f"security.tls_certificate: {files.certificate} or its key changed while they were read")
-    return material
-
-
-def _read(files: TlsFiles) -> TlsMaterial:
-    def bytes_of(file: Path, setting: str) -> bytes:
-        try:
-            return file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"security.{setting}: {file} cannot be read: {error.strerror}") from error
-
-    return TlsMaterial(
-        bytes_of(files.certificate, "tls_certificate"),
-        bytes_of(files.key, "tls_key"),
-        bytes_of(files.client_ca, "tls_client_ca") if files.client_ca else None,
-    )
-
-
 class ServerTls:
-    """The newest good material of the files; may be asked from any thread."""
+    """The newest good certificates of the files in the settings; may be asked from any thread."""
 
-    def __init__(self, files: TlsFiles, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the files; the first connection that comes `period_s` after a change notices it."""
-        self._needs_client = files.client_ca is not None
+    def __init__(self, config: SecurityConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the files, or raise ConfigError; the first connection `reload_s` after a change notices it."""
+        self._needs_client = config.tls_client_ca is not None
+        files = _tls_files(config)
         self._watched = WatchedFiles(
-            [path for path in (files.certificate, files.key, files.client_ca) if path],
-            lambda: read_material(files),
+            list(files.values()),
+            lambda: _read_certificates(files),
             name="tls",
-            facts=lambda _: {"certificate": str(files.certificate)},
-            period_s=period_s,
+            facts=lambda _: {"certificate": str(files["tls_certificate"])},
+            period_s=config.reload_s,
             clock=clock,
         )
 
-    def material(self) -> TlsMaterial:
+    def certificates(self) -> grpc.ServerCertificateConfiguration:
         """Return what a connection that begins now is to use."""
         return self._watched.current()
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return credentials for one port, which follow the files."""
-        in_use = self.material()
+        in_use = self.certificates()
 
         def newer() -> grpc.ServerCertificateConfiguration | None:
             nonlocal in_use
-            material = self.material()
-            if material is in_use:
-                return None
-            in_use = material
-            return _configuration(material)
+            before, in_use = in_use, self.certificates()
+            return None if in_use is before else in_use
 
         fetcher: Any = newer  # the type stubs do not know that it may return None
-        return grpc.dynamic_ssl_server_credentials(_configuration(in_use), fetcher, self._needs_client)
-
-
-def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration(
-        [(material.key, material.certificate)], root_certificates=material.client_ca
-    )
+        return grpc.dynamic_ssl_server_credentials(in_use, fetcher, self._needs_client)
 
 
 def server_tls(config: SecurityConfig) -> ServerTls | None:
     """Return what the settings ask for (None: no encryption), or raise ConfigError."""
-    certificate, key, client_ca = config.tls_certificate, config.tls_key, config.tls_client_ca
-    if certificate is None and key is None and client_ca is None:
-        return None
-    if certificate is None or key is None:
-        missing = "tls_certificate" if certificate is None else "tls_key"
-        raise ConfigError(f"security.{missing} is not set: TLS needs tls_certificate and tls_key")
-    return ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=client_ca), period_s=config.reload_s)
+    return ServerTls(config) if _tls_files(config) else None
+
+
+def _tls_files(config: SecurityConfig) -> dict[str, Path]:
+    """Return the PEM files by their settings; certificate and key are there together, or ConfigError is raised."""
+    names = ("tls_certificate", "tls_key", "tls_client_ca")
+    files = {name: file for name in names if (file := getattr(config, name)) is not None}
+    for name in names[:2]:
+        if files and name not in files:
+            raise ConfigError(f"security.{name} is not set: TLS needs tls_certificate and tls_key")
+    return files
+
+
+def _read_certificates(files: Mapping[str, Path]) -> grpc.ServerCertificateConfiguration:
+    """Return the content of the files, or raise ConfigError with the setting, the file and the problem in one line."""
+    content = _contents(files)
+    # OpenSSL, which speaks plainly, says what gRPC would not like.
+    for setting, file in files.items():
+        try:
+            if setting != "tls_key":
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
+        except ssl.SSLError:
+            raise ConfigError(f"security.{setting}: {file} holds no certificate in PEM") from None
+    certificate, key = files["tls_certificate"], files["tls_key"]
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # Without a function for the password, OpenSSL would ask for it on the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"{key} is not the key of {certificate}"
+        else:
+            problem = f"{key} holds no private key in PEM without a password"
+        raise ConfigError(f"security.tls_key: {problem}") from None
+    if _contents(files) != content:
+        raise ConfigError(f"security.tls_certificate: {certificate} or its key changed while they were read")
+    return grpc.ssl_server_certificate_configuration(
+        [(content["tls_key"], content["tls_certificate"])], root_certificates=content.get("tls_client_ca")
+    )
+
+
+def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
+    content = {}
+    for setting, file in files.items():
+        try:
+            content[setting] = file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"security.{setting}: {file} cannot be read: {error.strerror}") from error
+    return content
 
 
 def add_grpc_port(

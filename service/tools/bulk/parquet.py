@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from service.errors import how_to_install
+from service.extras import how_to_install
 from service.tools.bulk.formats import BulkPart, target_exists, text_of
 
 _BATCH_ROWS = 1_000  # in memory at a time while texts are read

@@ -17,7 +17,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from service.errors import DragomanError, how_to_install
+from service.errors import DragomanError
+from service.extras import how_to_install
 from service.records import TranslateAll
 from service.tools.bulk.formats import BulkPart
 from service.tools.bulk.job import BulkJob, OnPart, translate_parts

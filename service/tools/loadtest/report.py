@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from model.files import require_writable, write_whole
-from service.errors import how_to_install
+from service.extras import how_to_install
 from service.tools.loadtest.records import Records, Summary
 
 if TYPE_CHECKING:

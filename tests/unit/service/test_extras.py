@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.cli import plan
-from service.errors import how_to_install
+from service.extras import how_to_install
 from service.tools.bulk import parquet, ray_engine
 from service.tools.loadtest import report
 
@@ -23,7 +22,6 @@ def run_on_ray() -> None:
     ("module", "use", "message"),
     [
         ("matplotlib", lambda: report.check_file(Path("a.html")), "a.html needs matplotlib: "),
-        ("matplotlib", lambda: plan.check_chart(Path("a.png")), "a.png needs matplotlib: "),
         (
             "pyarrow.parquet",
             lambda: list(parquet.Parquet("a", "b").plan(Path("a.parquet"), 1)),

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
-from service.api.grpc.calls import Malformed, deserializer
+from service.api.grpc.calls import deserializer
 from service.api.grpc.codec import (
     decode_request,
     encode_answers,
@@ -150,20 +150,27 @@ def field(number: int, value: bytes) -> bytes:
     return bytes([number << 3 | 2, len(value)]) + value
 
 
-GENERIC = Malformed("the request is not a valid dragoman.v1.TranslateRequest message")
+GENERIC = "the request is not a valid dragoman.v1.TranslateRequest message"
+
+
+def complaint(data: bytes) -> tuple[str, str]:
+    """Message and field of the error that these bytes are."""
+    error = parse(data)
+    assert isinstance(error, InvalidInput)
+    return str(error), error.field
 
 
 @pytest.mark.parametrize("bad", [b"\xc3\x28", b"\xed\xa0\x80", b"\xff", b"\xf0\x9f\x98"])
 def test_text_that_is_no_utf8_is_named_by_its_index(bad):
     data = field(1, b"good") + field(2, b"en") + field(1, bad) + field(1, b"good")
 
-    assert parse(data) == Malformed("texts[1] is not valid UTF-8", "texts[1]")
+    assert complaint(data) == ("texts[1] is not valid UTF-8", "texts[1]")
 
 
 def test_single_field_that_is_no_utf8_is_named():
     data = b"\x28\x96\x01" + b"\x31" + bytes(8) + b"\x3d" + bytes(4) + field(4, b"\xff")  # varint, fixed64, fixed32
 
-    assert parse(data) == Malformed("model is not valid UTF-8", "model")
+    assert complaint(data) == ("model is not valid UTF-8", "model")
 
 
 @pytest.mark.parametrize(
@@ -175,20 +182,14 @@ def test_single_field_that_is_no_utf8_is_named():
         b"\x0f",  # wire type 7 does not exist
         field(5, b"\x08"),  # options cut short
         b"\x31\x00",  # a fixed64 cut short
+        field(1, b"") * 9_000 + field(1, b"\xff"),  # too long for a search
     ],
 )
 def test_bytes_that_are_no_message_have_a_general_reason(data):
-    assert parse(data) == GENERIC
-
-
-def test_looking_for_the_culprit_ends_after_ten_thousand_fields():
-    bad = field(1, b"\xff")
-
-    assert parse(field(1, b"") * 9_999 + bad) == Malformed("texts[9999] is not valid UTF-8", "texts[9999]")
-    assert parse(field(1, b"") * 10_001 + bad) == GENERIC
+    assert complaint(data) == (GENERIC, "")
 
 
 @given(st.binary(max_size=64))
 @example(b"\x0a\x02\xc3\x28")
 def test_any_bytes_give_a_message_or_a_reason(data):
-    assert isinstance(parse(data), pb.TranslateRequest | Malformed)
+    assert isinstance(parse(data), pb.TranslateRequest | InvalidInput)

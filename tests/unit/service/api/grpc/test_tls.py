@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from service.api.grpc.server import ServerTls, TlsFiles, read_material, server_tls, warn_of_open_ports
+from service.api.grpc.server import ServerTls, server_tls, warn_of_open_ports
 from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.clock import Clock
@@ -37,21 +37,18 @@ def pair(authority: Authority) -> Pair:
     return authority.issue("server")
 
 
-def files_of(pair: Pair, client_ca: Path | None = None) -> TlsFiles:
-    return TlsFiles(certificate=pair.certificate, key=pair.key, client_ca=client_ca)
+def settings_of(pair: Pair) -> SecurityConfig:
+    return SecurityConfig(tls_certificate=pair.certificate, tls_key=pair.key)
 
 
 class TestFiles:
-    def test_key_is_not_in_the_description(self, pair):
-        assert "PRIVATE" not in repr(read_material(files_of(pair)))
-
     def test_key_with_a_password_is_refused_and_nobody_is_asked_for_it(self, pair):
         key = load_pem_private_key(pair.key.read_bytes(), None)
         locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
         pair.key.write_bytes(locked)
 
         with pytest.raises(ConfigError, match="holds no private key in PEM without a password"):
-            read_material(files_of(pair))
+            server_tls(settings_of(pair))
 
     @pytest.mark.parametrize(
         ("settings", "problem"),
@@ -69,29 +66,29 @@ class TestFiles:
 def test_a_broken_pair_keeps_the_old_one_until_it_is_whole(pair, authority, log):
     """As when the key is replaced a while after its certificate."""
     clock, later = Clock(), authority.issue("next")
-    tls = ServerTls(files_of(pair), period_s=1.0, clock=clock)
-    old = tls.material()
+    tls = ServerTls(settings_of(pair), clock)
+    old = tls.certificates()
 
     pair.certificate.write_bytes(later.certificate.read_bytes())
-    clock.now = 1.0
-    assert tls.material() is old
+    clock.now = 10.0
+    assert tls.certificates() is old
     pair.key.write_bytes(later.key.read_bytes())
-    clock.now = 2.0
+    clock.now = 20.0
 
-    assert tls.material().key == later.key.read_bytes()
+    assert tls.certificates() is not old
     assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["tls_not_reloaded", "tls_reloaded"]
 
 
 def test_files_that_openssl_cannot_open_keep_the_old_ones(pair, authority, monkeypatch):
     clock = Clock()
-    tls = ServerTls(files_of(pair), period_s=10.0, clock=clock)
-    old = tls.material()
+    tls = ServerTls(settings_of(pair), clock)
+    old = tls.certificates()
     pair.replace(authority.issue("next"))
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", too_many_open_files)
 
     clock.now = 10.0
 
-    assert tls.material() is old
+    assert tls.certificates() is old
 
 
 @pytest.mark.parametrize(
@@ -143,6 +140,6 @@ def test_admin_port_that_strangers_reach_is_warned_of(log, listen, settings, war
 
 
 def test_each_port_has_credentials_of_its_own(pair):
-    tls = ServerTls(files_of(pair), period_s=10.0)
+    tls = ServerTls(settings_of(pair))
 
     assert tls.credentials() is not tls.credentials()
