@@ -24,7 +24,7 @@ from service.cli.options import (
     require_bundle_options,
     server_address,
     with_examples,
-    with_record,
+    with_options,
 )
 from service.cli.output import EXIT_SOME_FAILED
 from service.models.catalogue import index_of
@@ -45,7 +45,6 @@ _OPTIONS = ("beam_size", "num_hypotheses", "length_penalty", "patience", "max_ta
 class Bulk:
     """Everything that the command line says; either a server or a bundle is used."""
 
-    connection: Connection = field(default_factory=Connection)
     source: Annotated[
         Path,
         typer.Argument(metavar="IN", help=".txt, .csv, .tsv (quotes are text), .jsonl, .parquet; others are lines."),
@@ -54,6 +53,7 @@ class Bulk:
     column: Annotated[str | None, typer.Option(help="Column or field with the text.  [default: text]")] = None
     target: Annotated[str, typer.Option(help="Column or field for the translation.")] = "translation"
     server: Server = None
+    connection: Connection = field(default_factory=Connection)
     source_language: FromLanguage = ""
     target_language: ToLanguage = ""
     model: Model = None
@@ -105,7 +105,7 @@ class Bulk:
     "dragoman bulk corpus.jsonl out.jsonl --column text --target text_de --bundle default",
     "dragoman bulk corpus.parquet out.parquet --engine ray --workers 8 --bundle ./my-model",
 )
-@with_record
+@with_options
 def bulk(wanted: Bulk) -> None:
     """Translate a file of any length; the same command goes on where a killed one stopped.
 

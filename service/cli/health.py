@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.options import Connection, Server, ranged, server_address, with_connection, with_examples
+from service.cli.options import Connection, Server, ranged, server_address, with_examples, with_options
 from service.cli.output import EXIT_SOME_FAILED, fail
 from service.ranges import SECONDS
 
@@ -12,10 +12,11 @@ _LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "grpcio", "protobuf", "sentencep
 
 
 @with_examples("dragoman health", "dragoman health --server translate.example:50051")
-@with_connection
+@with_options
 def health(
-    connection: Connection,
+    *,
     server: Server = None,
+    connection: Connection,
     timeout: Annotated[float, ranged(SECONDS, help="For the answer.")] = 3.0,
 ) -> None:
     """Ask a server whether it serves; exit code 0 if it does, 1 if not.  DRAGOMAN_TLS_CA and its like hold here too."""

@@ -28,7 +28,7 @@ from service.cli.options import (
     ranged,
     server_address,
     with_examples,
-    with_record,
+    with_options,
 )
 from service.client.channel import RetryPolicy, credentials
 from service.client.messages import encode_request
@@ -62,8 +62,8 @@ _SAMPLE = (
 class LoadTest:
     """Everything that the command line says; exactly one of rates, find_p99_ms and concurrency is used."""
 
-    connection: Connection = field(default_factory=Connection)
     server: Server = None
+    connection: Connection = field(default_factory=Connection)
     source_language: FromLanguage = ""
     target_language: ToLanguage = ""
     model: Model = None
@@ -132,7 +132,7 @@ class LoadTest:
     "dragoman loadtest --concurrency 32 --beam-size 1 --beam-size 4",
     "dragoman loadtest --rate 200 --priority interactive --priority batch",
 )
-@with_record
+@with_options
 def loadtest(command: LoadTest) -> None:
     """Send calls at a rate, whatever the server does, and report latency from when each was due.
 

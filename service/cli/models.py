@@ -26,7 +26,7 @@ from service.cli.options import (
     require_bundle_options,
     server_address,
     wait_for,
-    with_connection,
+    with_options,
 )
 from service.cli.output import EXIT_USAGE, reported
 from service.client import Client
@@ -43,11 +43,12 @@ _RELOAD_WITHIN_S = 600.0
 
 @app.callback(epilog=examples("dragoman models", "dragoman models --server translate.example:50051 --json"))
 @reported()
-@with_connection
+@with_options
 def models(
-    connection: Connection,
+    *,
     context: typer.Context,
     server: Server = None,
+    connection: Connection,
     bundle: BundleDir = None,
     wait: Wait = READY_WITHIN_S,
     as_json: AsJson = False,
@@ -88,9 +89,9 @@ def models(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 @reported()
-@with_connection
+@with_options
 def add(
-    connection: Connection,
+    *,
     context: typer.Context,
     source: Annotated[Path, typer.Argument(help="Directory of the foreign model, or an Argos package.")],
     repository: Annotated[
@@ -101,6 +102,7 @@ def add(
         str | None,
         typer.Option(metavar="ADDRESS", envvar="DRAGOMAN_ADMIN_SERVER", help="Admin host:port of a server to reload."),
     ] = None,
+    connection: Connection,
 ) -> None:
     """Import a model, let an engine translate with it, and put it into a repository.
 

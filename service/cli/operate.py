@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from protos import admin_pb2 as pb
-from service.cli.options import AdminServer, AsJson, Connection, ranged, with_connection, with_examples
+from service.cli.options import AdminServer, AsJson, Connection, ranged, with_examples, with_options
 from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
 from service.ranges import REQUESTS, SECONDS
 
@@ -28,10 +28,11 @@ _STATE_STYLES = {"serving": "green", "up": "green", "loading": "yellow", "starti
     "dragoman status --watch",
     "dragoman status --server 127.0.0.1:50052 --json",
 )
-@with_connection
+@with_options
 def status(
-    connection: Connection,
+    *,
     server: AdminServer = DEFAULT_ADMIN_ADDRESS,
+    connection: Connection,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second until Ctrl-C.")] = False,
     requests: Annotated[int, ranged(REQUESTS, help="Calls to list, oldest first.")] = 20,
@@ -62,12 +63,13 @@ def status(
 
 
 @with_examples("dragoman reload", "dragoman reload --model en-de --server 127.0.0.1:50052")
-@with_connection
+@with_options
 def reload(
-    connection: Connection,
+    *,
     model: Annotated[str, typer.Option(help="Only this one.  [default: all]")] = "",
     timeout: Annotated[float, ranged(SECONDS, help="For loading and self-test.")] = 600.0,
     server: AdminServer = DEFAULT_ADMIN_ADDRESS,
+    connection: Connection,
 ) -> None:
     """Have a running server look at its repository of models again, as SIGHUP does, and wait for the outcome.
 
@@ -81,11 +83,12 @@ def reload(
 
 
 @with_examples("dragoman log-level debug", "dragoman log-level info --server 127.0.0.1:50052")
-@with_connection
+@with_options
 def log_level(
-    connection: Connection,
+    *,
     level: Annotated[str, typer.Argument(metavar="LEVEL", help="debug, info, warning or error.")],
     server: AdminServer = DEFAULT_ADMIN_ADDRESS,
+    connection: Connection,
 ) -> None:
     """Change the level of a running server's log, until its next start."""
     with AdminClient(server, connection.client_config()) as client:

@@ -6,7 +6,7 @@ The API key comes from the environment or a file, never from an argument: those 
 
 import os
 from collections.abc import Callable
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -52,16 +52,6 @@ Server = Annotated[
 ]
 AdminServer = Annotated[
     str, typer.Option(metavar="ADDRESS", envvar="DRAGOMAN_ADMIN_SERVER", help="The server's admin host:port.")
-]
-Tls = Annotated[bool, typer.Option("--tls", help="Encrypt; implied by --ca and --cert.")]
-Ca = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="PEM: who signed the server's certificate.  [default: the system's]")
-]
-Cert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: this client's certificate; with --key.")]
-Key = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: its key.")]
-ApiKeyFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Its first line is the API key.  [default: $DRAGOMAN_API_KEY, if set]"),
 ]
 BundleDir = Annotated[
     str | None,
@@ -135,11 +125,19 @@ def bundle_dir(name: str | None) -> Path | None:
 class Connection:
     """What the command line says about the way to a server."""
 
-    tls: bool = False
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    api_key_file: Path | None = None
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt; implied by --ca and --cert.")] = False
+    ca: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="PEM: who signed the server's certificate.  [default: the system's]"),
+    ] = None
+    cert: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: this client's certificate; with --key.")] = (
+        None
+    )
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM: its key.")] = None
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Its first line is the API key.  [default: $DRAGOMAN_API_KEY, if set]"),
+    ] = None
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -169,40 +167,6 @@ class Connection:
         return replace(self, ca=ca, cert=cert, key=key, api_key_file=api_key_file)
 
 
-def with_connection(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a connection after `--server`; it takes them as its first argument."""
-
-    @wraps(command)
-    def with_options(
-        *, tls: bool, ca: Path | None, cert: Path | None, key: Path | None, api_key_file: Path | None, **others: Any
-    ) -> None:
-        command(Connection(tls=tls, ca=ca, cert=cert, key=key, api_key_file=api_key_file), **others)
-
-    kinds = {"tls": Tls, "ca": Ca, "cert": Cert, "key": Key, "api_key_file": ApiKeyFile}
-    options = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=False if kind is Tls else None, annotation=kind)
-        for name, kind in kinds.items()
-    ]
-    parameters: list[Parameter] = []
-    for parameter in list(signature(command, eval_str=True).parameters.values())[1:]:
-        parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-        parameters += options if parameter.name == "server" else []
-    vars(with_options)["__signature__"] = Signature(parameters)  # typer reads it
-    return with_options
-
-
-def with_record(command: Callable[[Any], None]) -> Callable[..., None]:
-    """Give a command, which takes one record, an option for each field of the record; `connection` is the first."""
-    (record,) = signature(command, eval_str=True).parameters.values()
-
-    @wraps(command)
-    def with_fields(connection: Connection, **values: Any) -> None:
-        command(record.annotation(connection=connection, **values))
-
-    vars(with_fields)["__signature__"] = signature(record.annotation)
-    return with_connection(with_fields)
-
-
 def server_address(server: str | None) -> str:
     """Return the address to call: the one given, else the environment's, else the default.
 
@@ -223,30 +187,57 @@ def wait_for(client: "Client", wait_s: float) -> None:
         raise Unavailable(f"{error}; {advice}") from error
 
 
-def with_search(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a search in place of its parameter `search`; those not given are the model's."""
-    shown = [each for each in fields(TranslateOptions) if OPTIONS[each.name].help]
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of its parameters that are records, and of the records in those."""
+    parameters = signature(command, eval_str=True).parameters.values()
 
     @wraps(command)
-    def with_options(*args: Any, **values: Any) -> None:
-        given = {each.name: values.pop(each.name) for each in shown}
-        for name, value in given.items():
-            if isinstance(value, bool):
-                given[name] = OPTIONS[name].flag_gives if value else None
-        given["suppressed_phrases"] = tuple(given["suppressed_phrases"])
-        if given["sampling_top_k"] and given["beam_size"] is None:  # tokens are drawn with a beam of 1
-            given["beam_size"] = 1
-        command(*args, search=TranslateOptions(**given), **values)
+    def with_fields(**values: Any) -> None:
+        command(**{parameter.name: _value_of(parameter, values) for parameter in parameters})
 
-    own = signature(command, eval_str=True)
-    parameters: list[Parameter] = []
-    for parameter in own.parameters.values():
-        parameters += map(_search_parameter, shown) if parameter.name == "search" else [parameter]
-    vars(with_options)["__signature__"] = own.replace(parameters=_keywords_last(parameters))
-    return with_options
+    options = [option for parameter in parameters for option in _options_of(parameter)]
+    vars(with_fields)["__signature__"] = Signature(options)  # typer reads it
+    return with_fields
 
 
-def _search_parameter(each: "Field[Any]") -> Parameter:
+def _options_of(parameter: Parameter) -> list[Parameter]:
+    if parameter.annotation is TranslateOptions:
+        return [_search_option(each) for each in _SEARCH]
+    if is_dataclass(parameter.annotation):
+        return [option for inner in _fields_of(parameter) for option in _options_of(inner)]
+    return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+
+
+def _value_of(parameter: Parameter, values: dict[str, Any]) -> Any:
+    if parameter.annotation is TranslateOptions:
+        return _search(values)
+    if is_dataclass(parameter.annotation):
+        record: Any = parameter.annotation
+        return record(**{inner.name: _value_of(inner, values) for inner in _fields_of(parameter)})
+    return values[parameter.name]
+
+
+def _fields_of(parameter: Parameter) -> list[Parameter]:
+    record: Any = parameter.annotation
+    return [*signature(record, eval_str=True).parameters.values()]
+
+
+_SEARCH = [each for each in fields(TranslateOptions) if OPTIONS[each.name].help]
+
+
+def _search(values: dict[str, Any]) -> TranslateOptions:
+    """Return the options of a search; those not given are the model's."""
+    given = {each.name: values[each.name] for each in _SEARCH}
+    for name, value in given.items():
+        if isinstance(value, bool):
+            given[name] = OPTIONS[name].flag_gives if value else None
+    given["suppressed_phrases"] = tuple(given["suppressed_phrases"])
+    if given["sampling_top_k"] and given["beam_size"] is None:  # tokens are drawn with a beam of 1
+        given["beam_size"] = 1
+    return TranslateOptions(**given)
+
+
+def _search_option(each: "Field[Any]") -> Parameter:
     option = OPTIONS[each.name]
     names = option.names or ("--" + each.name.replace("_", "-"),)
     kind: Any = Annotated[list[str], typer.Option(*names, metavar="PHRASE", help=option.help)]
@@ -256,8 +247,3 @@ def _search_parameter(each: "Field[Any]") -> Parameter:
     elif each.type == bool | None:
         kind, default = Annotated[bool, typer.Option(*names, help=option.help)], False
     return Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-
-
-def _keywords_last(parameters: list[Parameter]) -> list[Parameter]:
-    """Return the parameters, of which only the first can be given without its name."""
-    return [parameters[0], *(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters[1:])]

@@ -28,9 +28,8 @@ from service.cli.options import (
     require_bundle_options,
     server_address,
     wait_for,
-    with_connection,
     with_examples,
-    with_search,
+    with_options,
 )
 from service.cli.output import EXIT_SOME_FAILED, standard_input
 from service.client import Client
@@ -50,10 +49,9 @@ from service.records import NO_OPTIONS, TextWarning, TranslateAll, TranslateOpti
     "dragoman translate --document film.srt -o film.de.srt --bundle default",
     "dragoman translate --document po/de.po -o po/de.po --to de",
 )
-@with_connection
-@with_search
+@with_options
 def translate(
-    connection: Connection,
+    *,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines are read.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from here, not standard input.")] = None,
     document: Annotated[
@@ -71,6 +69,7 @@ def translate(
         typer.Option("--report", metavar="FILE", help="Of --document: write its warnings here, as a JSON list."),
     ] = None,
     server: Server = None,
+    connection: Connection,
     bundle: BundleDir = None,
     precision: Precision = None,
     threads: Annotated[int | None, ranged(THREADS, help="With --bundle.  [default: allowed CPUs]")] = None,
