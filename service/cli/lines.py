@@ -5,13 +5,13 @@ Knows files and formats; nothing of servers and engines.  The number of lines ou
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import BinaryIO
 
 from model.files import on_one_line, text_of_line
 from service.errors import DragomanError, InvalidInput
-from service.records import TextWarning, Translation
+from service.records import TranslateAll, Translation
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ def from_bytes(stream: BinaryIO, name: str) -> Iterator[Line]:
 
 def plain(line: Line, translation: Translation) -> str:
     """Return the best translation, on one line unless the text has line feeds itself; empty if the text failed."""
-    if _error_of(line, translation):
+    if translation.error:
         return ""
     return translation.text if "\n" in line.text else on_one_line(translation.text)
 
 
 def scored(line: Line, translation: Translation) -> str:
     """Return all hypotheses, best first, one a line: line number, score, text, with tabs between them."""
-    if _error_of(line, translation):
+    if translation.error:
         return f"{line.number}\t\t"
     rows = [f"{line.number}\t{item.score:.4f}\t{on_one_line(item.text)}" for item in translation.hypotheses]
     return "\n".join(rows) or f"{line.number}\t\t"
@@ -67,7 +67,7 @@ def scored(line: Line, translation: Translation) -> str:
 
 def as_json_line(line: Line, translation: Translation) -> str:
     """Return one JSON object: source, hypotheses (none with an error) with all their facts, tokens, warnings, error."""
-    error = _error_of(line, translation)
+    error = translation.error
     return json.dumps(
         {
             "line": line.number,
@@ -81,41 +81,18 @@ def as_json_line(line: Line, translation: Translation) -> str:
     )
 
 
-class LineTranslation:
-    """Feeds lines to a translator and gives back what to print, line by line."""
+def translated_lines(lines: Iterable[Line], translate: TranslateAll) -> Iterator[tuple[Line, Translation]]:
+    """Yield each line with its translation; one that is no text is sent as a blank one, which costs nothing."""
+    waiting = deque[Line]()  # given to the translator, not yet translated; in order
 
-    def __init__(self, lines: Iterable[Line], render: Callable[[Line, Translation], str]) -> None:
-        self._lines = lines
-        self._render = render
-        self._waiting: deque[Line] = deque()  # given to the translator, not yet translated; in order
-        self.num_failed = 0
-
-    def texts(self) -> Iterator[str]:
-        """Yield the source texts; a line that is no text goes as a blank one, which costs nothing."""
-        for line in self._lines:
-            self._waiting.append(line)
+    def texts() -> Iterator[str]:
+        for line in lines:
+            waiting.append(line)
             yield line.text
 
-    def rendered(
-        self,
-        translations: Iterable[Translation],
-        on_failure: Callable[[int, DragomanError], None],
-        on_warning: Callable[[int, TextWarning], None],
-    ) -> Iterator[str]:
-        """Yield what to print for each translation; the functions get failures and warnings with their line number."""
-        for translation in translations:
-            line = self._waiting.popleft()
-            error = _error_of(line, translation)
-            if error is not None:
-                self.num_failed += 1
-                on_failure(line.number, error)
-            for warning in () if error else translation.warnings:
-                on_warning(line.number, warning)
-            yield self._render(line, translation)
-
-
-def _error_of(line: Line, translation: Translation) -> DragomanError | None:
-    return line.error or translation.error
+    for translation in translate(texts()):
+        line = waiting.popleft()
+        yield line, translation if line.error is None else Translation(error=line.error)
 
 
 def _not_text(position: int) -> InvalidInput:

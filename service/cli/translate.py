@@ -1,7 +1,7 @@
 """`dragoman translate`: lines in, a server or an engine in this process, lines out."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,8 +11,8 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from service.cli.document import AUTO, document_of
-from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
+from service.cli.document import AUTO, translate_document
+from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored, translated_lines
 from service.cli.options import (
     READY_WITHIN_S,
     BundleDir,
@@ -34,10 +34,11 @@ from service.cli.options import (
 from service.cli.output import EXIT_SOME_FAILED, standard_input
 from service.client import Client
 from service.documents.formats import DocumentFormat
-from service.errors import DragomanError, InvalidInput
+from service.errors import InvalidInput, NotFound
 from service.local import DEFAULT_WINDOW, LocalTranslator
+from service.models.catalogue import index_of
 from service.ranges import SECONDS, TEXTS, THREADS
-from service.records import NO_OPTIONS, TextWarning, TranslateAll, TranslateOptions, Translation, TranslationRequest
+from service.records import NO_OPTIONS, ModelInfo, TranslateAll, TranslateOptions, Translation, TranslationRequest
 
 
 @with_examples(
@@ -97,54 +98,44 @@ def translate(
     Exit code 0: all done; 1: some texts failed, and their lines are empty (in a document: as they were); 2: wrong
     usage, or a wrong API key; 3: no answer.
     """
-    languages = source_language, target_language
-    has_others = bool(texts) or file is not None or as_json or (search.num_hypotheses or 1) > 1
-    wanted = document_of(
-        document, document_format, output, report, model=model, languages=languages, has_others=has_others
-    )
+    has_scores = (search.num_hypotheses or 1) > 1
+    if document is not None and (texts or file is not None or as_json or has_scores):
+        raise ValueError("--document goes with no texts, --file, --json or --num-hypotheses: it gives one file")
+    if document is None and (output is not None or report is not None or document_format != AUTO):
+        raise ValueError("--output, --format and --report need --document")
+    if texts and file is not None:
+        raise ValueError("give texts or --file, not both")
+    directory = bundle_dir(bundle)
+    require_bundle_options(directory, server=server, precision=precision, threads=threads)
+    wanted: dict[str, Any] = {"source_language": source_language, "target_language": target_language}
     with ExitStack() as stack:
-        if texts and file is not None:
-            raise ValueError("give texts or --file, not both")
-        directory = bundle_dir(bundle)
-        require_bundle_options(directory, server=server, precision=precision, threads=threads)
-        source, is_typed = _source(stack, texts or [], None if wanted or texts else file or standard_input())
+        source, is_typed = _source(stack, texts or [], None if document or texts else file or standard_input())
         if is_typed and batch_size is None:
             batch_size = 1  # somebody wants each answer at once
         translate_all: TranslateAll
         if directory is not None:
             window = batch_size or DEFAULT_WINDOW
             translator = LocalTranslator.open(directory, precision=precision, threads=threads, window=window)
-            translator.require(model=model, source_language=source_language, target_language=target_language)
-            infos = [translator.info] if wanted is not None else []
-            pair = {"source_language": source_language, "target_language": target_language}
-            translate_all = partial(_translate_here, translator, search, **pair)
+            translator.require(model=model, **wanted)
+            language = translator.info.target_language
+            translate_all = partial(_translate_here, translator, search, wanted)
         else:
             client = stack.enter_context(_client(connection, server, batch_size))
             wait_for(client, wait)
-            infos = client.models() if wanted is not None else []
-            translate_all = partial(
-                client.translate_all,
-                options=search,
-                model=model,
-                source_language=source_language,
-                target_language=target_language,
-                timeout_s=timeout,
-            )
+            language = target_language
+            if document is not None and not language:
+                language = _language_of(client.models(), model, source_language)
+            translate_all = partial(client.translate_all, options=search, model=model, timeout_s=timeout, **wanted)
         if progress is None:
             progress = sys.stderr.isatty() and not (sys.stdout.isatty() and output is None)
-        if wanted is not None:
-            if wanted.translate(infos, translate_all, _bar if progress else _no_bar):
-                raise typer.Exit(EXIT_SOME_FAILED)
-            return
-        render = as_json_line if as_json else scored if (search.num_hypotheses or 1) > 1 else plain
-        lines = LineTranslation(source, render)
-        advance = stack.enter_context((_bar if progress else _no_bar)(_count(texts, file)))
-        if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", errors="strict")
-        for text in lines.rendered(translate_all(lines.texts()), _report_failure, _report_warning):
-            print(text, flush=True)  # flushed: the next program of a pipe sees each line when it is there
-            advance()
-    if lines.num_failed:
+        bar = _bar if progress else _no_bar
+        if document is not None:
+            num_failed = translate_document(document, document_format, output, report, language, translate_all, bar)
+        else:
+            render = as_json_line if as_json else scored if has_scores else plain
+            advance = stack.enter_context(bar(_count(texts, file)))
+            num_failed = _print_lines(translated_lines(source, translate_all), render, advance)
+    if num_failed:
         raise typer.Exit(EXIT_SOME_FAILED)
 
 
@@ -164,21 +155,43 @@ def _client(connection: Connection, server: str | None, batch_size: int | None) 
     return Client(server_address(server), config)
 
 
+def _language_of(models: Sequence[ModelInfo], model: str | None, source: str) -> str:
+    """Return the language of the translations; empty where the server would translate through a third one."""
+    try:
+        return models[index_of(models, model=model, source_language=source, target_language="")].target_language
+    except NotFound:
+        return ""
+
+
 def _translate_here(
-    translator: LocalTranslator, options: TranslateOptions, texts: Iterable[str], **wanted: Any
+    translator: LocalTranslator, options: TranslateOptions, wanted: dict[str, Any], texts: Iterable[str], **more: Any
 ) -> Iterator[Translation]:
-    return translator.translate_all(texts, options, request=TranslationRequest(**wanted) if wanted else None)
+    return translator.translate_all(texts, options, request=TranslationRequest(**wanted, **more))
 
 
-def _report_failure(number: int, error: DragomanError) -> None:
-    """Print a line about one failed text; its place in a call says nothing here."""
-    message = error.about("the text") if isinstance(error, InvalidInput) else str(error)
-    typer.echo(f"dragoman: line {number}: {message}", err=True)
+def _print_lines(
+    lines: Iterable[tuple[Line, Translation]], render: Callable[[Line, Translation], str], advance: Callable[[], None]
+) -> int:
+    """Print what became of each line, and return how many failed."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="strict")
+    num_failed = 0
+    for line, translation in lines:
+        num_failed += translation.error is not None
+        _print_remarks(line.number, translation)
+        print(render(line, translation), flush=True)  # flushed: the next program of a pipe sees each line at once
+        advance()
+    return num_failed
 
 
-def _report_warning(number: int, warning: TextWarning) -> None:
-    """Print a line about what the server noticed in a translation."""
-    typer.echo(f"dragoman: line {number}: {warning.kind.value}: {warning.message}", err=True)
+def _print_remarks(number: int, translation: Translation) -> None:
+    """Print why a line failed, or what the server noticed in its translation; its place in a call says nothing here."""
+    error = translation.error
+    remarks = [f"{warning.kind.value}: {warning.message}" for warning in translation.warnings]
+    if error is not None:
+        remarks = [error.about("the text") if isinstance(error, InvalidInput) else str(error)]
+    for remark in remarks:
+        typer.echo(f"dragoman: line {number}: {remark}", err=True)
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 import io
 import json
-from dataclasses import replace
 
 from model.files import text_of_line
-from service.cli.lines import Line, LineTranslation, as_json_line, from_bytes, from_texts, plain, scored
+from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored, translated_lines
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput
 from service.models.info import untranslated
-from service.records import Span, TextWarning, TranslatedSegment, TranslatedText, Translation, WarningKind
+from service.records import TranslatedText, Translation
 
 
 def translated(*texts: str) -> Translation:
@@ -50,24 +49,25 @@ def test_plain_is_exactly_one_line_for_one_line():
     assert plain(Line(1, "x"), translated("a\nb\u2028c")) == "a b c"
     assert plain(Line(1, ""), Translation(hypotheses=(untranslated(""),))) == ""
     assert plain(Line(1, "x"), FAILED) == ""
-    assert plain(Line(1, "", InvalidInput("no", field="text")), translated("nonsense")) == ""
 
 
 def test_text_of_several_lines_keeps_them():
     assert plain(Line(1, "one\n\n- two"), translated("eins\n\n- zwei")) == "eins\n\n- zwei"
 
 
-def test_warnings_are_told_with_the_number_of_the_line():
-    warning = TextWarning(WarningKind.TRUNCATED, "cut", Span(0, 1))
-    segment = TranslatedSegment(source=Span(0, 1), target=Span(0, 1), hypotheses=(), warnings=(warning,))
-    told: list[tuple[int, TextWarning]] = []
-    lines = LineTranslation(from_texts(["x"]), as_json_line)
-    translation = replace(translated("eins"), segments=(segment,))
+def test_a_line_that_is_no_text_has_its_own_error_and_costs_nothing():
+    sent: list[str] = []
 
-    (row,) = lines.rendered([translation for _ in lines.texts()], print, lambda number, one: told.append((number, one)))
+    def translate(texts):
+        for text in texts:
+            sent.append(text)
+            yield translated(text.upper())
 
-    assert told == [(1, warning)]
-    assert json.loads(row)["warnings"] == [{"kind": "truncated", "message": "cut"}]
+    good, bad = translated_lines(from_texts(["x", "b\udcffd"]), translate)
+
+    assert sent == ["x", ""]
+    assert (good[0].number, good[1].text) == (1, "X")
+    assert isinstance(bad[1].error, InvalidInput)
 
 
 def test_scored_lists_every_hypothesis_with_its_line_number():
