@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -95,7 +94,6 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
         ("admin port", listen.admin_host, listen.admin_port),
     ]
     checks: list[tuple[str, Callable[[], Finding]]] = [
-        ("python", check_python),
         ("onnxruntime", check_runtime),
         *([("device", partial(check_device, settings.engine.device))] if settings.engine.device != "cpu" else []),
         ("instructions", lambda: check_instructions(cpu_flags())),
@@ -131,14 +129,6 @@ def _finding(subject: str, check: Callable[[], Finding]) -> Finding:
     except Exception as error:  # noqa: BLE001 - whatever breaks is the finding
         detail = str(error) if isinstance(error, ValueError | DragomanError) else f"{type(error).__name__}: {error}"
         return Finding(Level.FAIL, subject, detail)
-
-
-def check_python() -> Finding:
-    """Check that the project is tested with this Python."""
-    version = platform.python_version()
-    is_tested = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    level = Level.PASS if is_tested else Level.WARN
-    return Finding(level, "python", f"{version}{'' if is_tested else ' is not tested; use 3.11 - 3.13'}")
 
 
 def check_runtime() -> Finding:

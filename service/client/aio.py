@@ -91,18 +91,19 @@ def request_of(texts: Sequence[str] = (), **wanted: Unpack[RequestOptions]) -> T
     return TranslationRequest(texts=texts, **wanted)  # type: ignore[arg-type]  # the options are not None
 
 
-Call = TypeVar("Call", "asyncio.Task[TranslationResult]", "Future[TranslationResult]")
+Item = TypeVar("Item")
+Call = TypeVar("Call", bound="asyncio.Task[Any] | Future[Any]")
 
 
 def in_turn(
-    texts: Iterator[CallTexts], start: Callable[[list[str]], Call], max_calls: int
-) -> Generator[tuple[CallTexts, Call], None, None]:
+    items: Iterator[Item], start: Callable[[Item], Call], max_calls: int
+) -> Generator[tuple[Item, Call], None, None]:
     """Start up to `max_calls` calls at a time and yield them in order; those that are left at the end are cancelled."""
-    calls: deque[tuple[CallTexts, Call]] = deque()
+    calls: deque[tuple[Item, Call]] = deque()
     try:
         while True:
-            for one in islice(texts, max_calls - len(calls)):
-                calls.append((one, start(one.texts)))
+            for item in islice(items, max_calls - len(calls)):
+                calls.append((item, start(item)))
             if not calls:
                 return
             yield calls[0]
@@ -162,8 +163,8 @@ class AsyncClient:
         """
         tasks: list[asyncio.Task[TranslationResult]] = []
 
-        def start(texts_of_call: list[str]) -> asyncio.Task[TranslationResult]:
-            task = asyncio.create_task(self.send(request_of(texts_of_call, **wanted), timeout_s))
+        def start(part: CallTexts) -> asyncio.Task[TranslationResult]:
+            task = asyncio.create_task(self.send(request_of(part.texts, **wanted), timeout_s))
             tasks.append(task)
             return task
 

@@ -24,7 +24,7 @@ from service.client.aio import AsyncClient, RequestOptions, ScoreOptions, in_tur
 from service.client.channel import DEFAULT_ADDRESS, ClientConfig
 from service.client.failures import CLOSED
 from service.client.stream import StreamCall, ThreadReader
-from service.client.texts import require_several, split_into_calls
+from service.client.texts import CallTexts, require_several, split_into_calls
 from service.errors import Unavailable
 from service.records import DetectedLanguage, ModelInfo, ScoreResult, Translation, TranslationResult
 
@@ -181,8 +181,8 @@ class Client:
     ) -> Iterator[Translation]:
         """Do as `AsyncClient.translate_all`; texts are read in the caller's thread."""
 
-        def start(texts_of_call: list[str]) -> "Future[TranslationResult]":
-            return self._loop.submit(self._client.send(request_of(texts_of_call, **wanted), timeout_s))
+        def start(part: CallTexts) -> "Future[TranslationResult]":
+            return self._loop.submit(self._client.send(request_of(part.texts, **wanted), timeout_s))
 
         config = self._client.config
         parts = split_into_calls(texts, config.batch_size, config.max_text_bytes)

@@ -65,15 +65,14 @@ class OpenInferenceServicer:
         if request.model_version and self._find(request.model_name, request.model_version, call) is None:
             raise _no_model(request.model_name, request.model_version)
         shape, texts = _decode_texts(request)
-        parameters = _Parameters(request)
         translation_request = TranslationRequest(
             texts=texts,
             model=request.model_name,
-            source_language=parameters.text("source_language"),
-            target_language=parameters.text("target_language"),
-            priority=_priority(parameters.integer("priority")),
+            source_language=_string(request, "source_language"),
+            target_language=_string(request, "target_language"),
+            priority=_priority(_integer(request, "priority")),
         )
-        timeout_s = parameters.integer("timeout") / 1e6
+        timeout_s = _integer(request, "timeout") / 1e6
         if timeout_s and (deadline := time.monotonic() + timeout_s) < call.deadline:
             call.deadline, call.limit_s = deadline, None  # the caller's, from now on
         async with asyncio.timeout(call.deadline - time.monotonic()):
@@ -91,36 +90,29 @@ def _no_model(name: str, version: str) -> NotFound:
     return NotFound(f"there is no model {name[:40]!r}{f' of version {version[:40]!r}' if version else ''}")
 
 
-class _Parameters:
-    """The parameters of a request, each with the type that it has to have."""
+def _integer(request: pb.ModelInferRequest, name: str) -> int:
+    """Return a parameter that is a number from 0 on; 0 without it."""
+    value = _parameter(request, name)
+    if isinstance(value, str) and value.isdecimal() and len(value) < 20:  # as clients without integers send it
+        value = int(value)
+    if value is None:
+        return 0
+    if type(value) is not int or value < 0:
+        raise InvalidInput(f"parameter {name} is {value!r:.40}, it must be an integer from 0 on", field=name)
+    return value
 
-    def __init__(self, request: pb.ModelInferRequest) -> None:
-        self._parameters = request.parameters
 
-    def integer(self, name: str) -> int:
-        """Return a parameter that is a number from 0 on; 0 without it."""
-        value = self._value(name)
-        if isinstance(value, str) and value.isdecimal() and len(value) < 20:  # as clients without integers send it
-            value = int(value)
-        if value is None:
-            return 0
-        if type(value) is not int or value < 0:
-            raise InvalidInput(f"parameter {name} is {value!r:.40}, it must be an integer from 0 on", field=name)
-        return value
+def _string(request: pb.ModelInferRequest, name: str) -> str:
+    """Return a parameter that is a string; an empty one without it."""
+    value = _parameter(request, name)
+    if not isinstance(value, str | None):
+        raise InvalidInput(f"parameter {name} is {value!r:.40}, it must be a string", field=name)
+    return value or ""
 
-    def text(self, name: str) -> str:
-        """Return a parameter that is a string; an empty one without it."""
-        value = self._value(name)
-        if not isinstance(value, str | None):
-            raise InvalidInput(f"parameter {name} is {value!r:.40}, it must be a string", field=name)
-        return value or ""
 
-    def _value(self, name: str) -> object:
-        if name not in self._parameters:
-            return None
-        parameter = self._parameters[name]
-        choice = parameter.WhichOneof("parameter_choice")
-        return getattr(parameter, choice) if choice else None
+def _parameter(request: pb.ModelInferRequest, name: str) -> object:
+    choice = request.parameters[name].WhichOneof("parameter_choice") if name in request.parameters else None
+    return getattr(request.parameters[name], choice) if choice else None
 
 
 def _priority(level: int) -> Priority | None:

@@ -11,7 +11,7 @@ server serves and nothing else.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -58,21 +58,22 @@ class Health:
         self._is_draining = True
         await self.set_serving(False)
 
-    async def check(self, request: CheckRequest, context: object) -> Status:
-        """Return the status of one service, or raise NotFound."""
+    async def check(self, request: CheckRequest, context: object) -> AsyncIterator[Status]:
+        """Yield the status of one service, or raise NotFound."""
         if request.service not in self._is_serving:
             raise NotFound(f"there is no service {request.service[:80]!a}")
-        return self._response(request.service)
+        yield self._response(request.service)
 
     async def watch(self, request: CheckRequest, context: object) -> AsyncIterator[Status]:
-        """The status of one service now, and again at each change; SERVICE_UNKNOWN where there is none."""
+        """Yield the status of one service now, and again at each change; SERVICE_UNKNOWN where there is none."""
         response = self._response(request.service)
         while True:
             yield response
             response = await self._next_change(request.service, response)
 
-    async def list_all(self, request: object, context: object) -> object:
-        return _pb.HealthListResponse(statuses={name: self._response(name) for name in self._is_serving})
+    async def list_all(self, request: object, context: object) -> AsyncIterator[object]:
+        """Yield the status of every service."""
+        yield _pb.HealthListResponse(statuses={name: self._response(name) for name in self._is_serving})
 
     async def _next_change(self, service: str, last: Status) -> Status:
         async with self._changed:
@@ -115,16 +116,8 @@ class FirstMessages:
         finally:
             self._waiting.pop(waiting, None)
 
-    def answering(self, behaviour: Callable[[Any, object], Awaitable[object]]) -> StreamBehaviour:
-        """A unary method's behaviour as a stream's."""
-
-        async def answer(requests: Requests, context: object) -> AsyncIterator[object]:
-            yield await behaviour(await self.first_of(requests), context)
-
-        return answer
-
     def streaming(self, behaviour: Callable[[Any, object], AsyncIterator[object]]) -> StreamBehaviour:
-        """The same for a method that answers with a stream."""
+        """Return the behaviour of a stream that answers its first message like this."""
 
         async def answer(requests: Requests, context: object) -> AsyncIterator[object]:
             async for response in behaviour(await self.first_of(requests), context):
@@ -137,9 +130,9 @@ def health_handlers(health: Health) -> dict[str, Handler]:
     """Return the handlers of all methods of health, by their full names."""
     messages = FirstMessages()
     methods = {
-        "Check": stream(messages.answering(health.check), CheckRequest),
+        "Check": stream(messages.streaming(health.check), CheckRequest),
         "Watch": stream(messages.streaming(health.watch), CheckRequest),
-        "List": stream(messages.answering(health.list_all), _pb.HealthListRequest),
+        "List": stream(messages.streaming(health.list_all), _pb.HealthListRequest),
     }
     return {f"{HEALTH}/{name}": handler for name, handler in methods.items()}
 

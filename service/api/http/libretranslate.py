@@ -185,26 +185,21 @@ class LibreTranslate:
             allows_same_language=True,
         )
         result = await self._router.translate(request, call)
-        texts = [translation.text for translation in result.translations]
-        detected = None if source else [self._detected(result, place) for place in range(len(texts))]
-        others = [[one.text for one in translation.hypotheses[1:]] for translation in result.translations]
-        alternatives = others if body.alternatives else None
         warn_of(result.translations, call)
+        texts = [translation.text for translation in result.translations]
+        detected = [] if source else [self._detected(result, place) for place in range(len(texts))]
+        others = [[one.text for one in translation.hypotheses[1:]] for translation in result.translations]
         warnings = [warnings_of(translation) or [] for translation in result.translations]
-        if isinstance(body.q, str):
-            answer = TranslateAnswer(
-                translated_text=texts[0],
-                detected_language=detected[0] if detected else None,
-                alternatives=alternatives[0] if alternatives else None,
-                warnings=warnings[0] or None,
-            )
-        else:
-            answer = TranslateAnswer(
-                translated_text=texts,
-                detected_language=detected,
-                alternatives=alternatives,
-                warnings=warnings if any(warnings) else None,
-            )
+
+        def shaped(values: list[Any]) -> Any:
+            return values[0] if isinstance(body.q, str) else values
+
+        answer = TranslateAnswer(
+            translated_text=shaped(texts),
+            detected_language=None if source else shaped(detected),
+            alternatives=shaped(others) if body.alternatives else None,
+            warnings=shaped(warnings) if any(warnings) else None,
+        )
         return answer_with(answer)
 
     @operation(

@@ -9,9 +9,8 @@ one that gives no answer for a while.  A call that was late says nothing of whic
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Self, TypeVar
 
+from service.client.aio import in_turn
 from service.client.channel import Backoff, ClientConfig, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.records import ModelInfo, Priority, TranslateAll, TranslateOptions, Translation
@@ -162,15 +162,11 @@ def batches_in_order(
 ) -> Generator[Sequence[Translation], None, None]:
     """Yield the translations of each batch, `max_calls` batches at a time; texts are taken as translations are."""
     iterator = iter(texts)
-    calls: deque[Future[Sequence[Translation]]] = deque()
+    batches = iter(lambda: list(islice(iterator, batch_size)), [])
     pool = ThreadPoolExecutor(max_calls, thread_name_prefix="bulk")
     try:
-        while True:
-            while len(calls) < max_calls and (batch := list(islice(iterator, batch_size))):
-                calls.append(pool.submit(translate, batch))
-            if not calls:
-                return
-            yield calls.popleft().result()
+        for _, call in in_turn(batches, lambda batch: pool.submit(translate, batch), max_calls):
+            yield call.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # the calls under way end with their client
 

@@ -24,13 +24,52 @@ _KEPT_UP_RATIO = 0.95  # of what was offered, answered in the same time; with le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One rate at which one replica was loaded."""
+    """One rate at which one replica was loaded, as a report has it."""
 
     name: str
     rate: float  # texts a second
     p50_s: float
     p99_s: float
     send_delay_s: float  # p99, of the load generator
+    texts_per_call: int
+    duration_s: float
+    warm_up_s: float
+    calls: int
+    failed: Mapping[str, int]  # by code
+    texts_rate: float  # of the calls that began in the stage and were answered at some time
+    done_rate: float  # texts answered within the stage, a second
+    answered_per_call: float | None  # texts; None without an answer
+
+    @property
+    def is_kept_up(self) -> bool:
+        """Whether the replica answered what was offered."""
+        return self.answered_per_call is not None and self._has_few_failures and not self._is_behind
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the replica answered as much as it can, and that was less."""
+        if self.answered_per_call is None:  # what was done in it are calls of its warm-up
+            return False
+        by_overload = sum(self.failed.get(code, 0) for code in _BY_OVERLOAD)
+        is_failing = by_overload >= _OVERLOADED_RATIO * self.calls and self.done_rate > 0
+        return is_failing or (self._has_few_failures and self._is_behind)
+
+    @property
+    def _has_few_failures(self) -> bool:
+        return sum(self.failed.values()) / self.calls <= _MAX_FAILED_RATIO
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether more is unanswered at the end than the calls that are always under way, and chance."""
+        calls_rate = self.rate / self.texts_per_call
+        missing = (self.texts_rate - self.done_rate) * self.duration_s / self.texts_per_call
+        begun_empty = calls_rate * max(0.0, self.p50_s - self.warm_up_s)
+        by_chance = 3 + 3 * (calls_rate * self.p99_s) ** 0.5  # three deviations of how many are under way
+        return self.done_rate < _KEPT_UP_RATIO * self.texts_rate and missing > begun_empty + by_chance
+
+    def __str__(self) -> str:
+        codes = ", ".join(f"{number} {code}" for code, number in self.failed.items())
+        return f"{self.name}: left out, {codes} of {self.calls} calls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +118,7 @@ def read(reports: Iterable[tuple[str, str]]) -> Measured:
     """Return what these reports say, each a name and a content; raises ValueError if that is too little."""
     found = [stage for name, text in reports for stage in _stages(name, text)]
     _check(found)
-    by_rate = {one.stage.rate: one.stage for one in found if one.is_kept_up}
+    by_rate = {one.rate: one for one in found if one.is_kept_up}
     kept_up = [by_rate[rate] for rate in sorted(by_rate)]
     left_out = [str(one) for one in found if not (one.is_kept_up or one.is_overloaded)]
     if len(kept_up) < 2:
@@ -100,56 +139,12 @@ def read(reports: Iterable[tuple[str, str]]) -> Measured:
     return Measured(stages=tuple(kept_up), capacity=capacity, left_out=tuple(left_out))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReportedStage:
-    """A stage as it stands in a report."""
-
-    stage: Stage
-    texts_per_call: int
-    duration_s: float
-    warm_up_s: float
-    calls: int
-    failed: Mapping[str, int]  # by code
-    texts_rate: float  # of the calls that began in the stage and were answered at some time
-    done_rate: float  # texts answered within the stage, a second
-    answered_per_call: float | None  # texts; None without an answer
-
-    @property
-    def is_kept_up(self) -> bool:
-        return self.answered_per_call is not None and self._has_few_failures and not self._is_behind
-
-    @property
-    def is_overloaded(self) -> bool:
-        if self.answered_per_call is None:  # what was done in it are calls of its warm-up
-            return False
-        by_overload = sum(self.failed.get(code, 0) for code in _BY_OVERLOAD)
-        is_failing = by_overload >= _OVERLOADED_RATIO * self.calls and self.done_rate > 0
-        return is_failing or (self._has_few_failures and self._is_behind)
-
-    @property
-    def _has_few_failures(self) -> bool:
-        return sum(self.failed.values()) / self.calls <= _MAX_FAILED_RATIO
-
-    @property
-    def _is_behind(self) -> bool:
-        """Whether more is unanswered at the end than the calls that are always under way, and chance."""
-        calls_rate = self.stage.rate / self.texts_per_call
-        missing = (self.texts_rate - self.done_rate) * self.duration_s / self.texts_per_call
-        begun_empty = calls_rate * max(0.0, self.stage.p50_s - self.warm_up_s)
-        by_chance = 3 + 3 * (calls_rate * self.stage.p99_s) ** 0.5  # three deviations of how many are under way
-        return self.done_rate < _KEPT_UP_RATIO * self.texts_rate and missing > begun_empty + by_chance
-
-    def __str__(self) -> str:
-        codes = ", ".join(f"{number} {code}" for code, number in self.failed.items())
-        return f"{self.stage.name}: left out, {codes} of {self.calls} calls"
-
-
-def _check(found: list[_ReportedStage]) -> None:
+def _check(found: list[Stage]) -> None:
     sizes = set()
     for one in found:
         if one.answered_per_call is None:
             continue  # it is left out
-        name, named = one.stage.name, one.texts_per_call
+        name, named = one.name, one.texts_per_call
         if one.calls < _LEAST_CALLS:
             needed = f"at least {_LEAST_CALLS} are needed: measure it again with a longer --duration"
             raise ValueError(f"{name} has {one.calls} calls, {needed}")
@@ -161,7 +156,7 @@ def _check(found: list[_ReportedStage]) -> None:
         raise ValueError(f"the stages have {sorted(sizes)} texts a call, they must have the same number")
 
 
-def _stages(name: str, text: str) -> list[_ReportedStage]:
+def _stages(name: str, text: str) -> list[Stage]:
     try:
         report = json.loads(text)
         if report.get("callers"):  # a closed loop: it offers what the server takes
@@ -171,20 +166,18 @@ def _stages(name: str, text: str) -> list[_ReportedStage]:
         raise ValueError(f"{name} is no JSON report of `dragoman loadtest`: {error!r}") from None
 
 
-def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> _ReportedStage:
+def _stage(report: Mapping[str, Any], stage: Mapping[str, Any]) -> Stage:
     answered_per_call = stage["texts_rate"] / stage["ok_rate"] if stage["ok_rate"] else None
     texts_per_call = report.get("texts_per_call") or max(1, round(answered_per_call or 1))
     missing = [name for name in ("p50", "p99") if name not in stage["latency_ms"]]
     if missing and answered_per_call is not None:
         raise KeyError(f"latency_ms without {missing[0]}")
-    return _ReportedStage(
-        stage=Stage(
-            name=stage["name"],
-            rate=stage["offered_rate"] * texts_per_call,
-            p50_s=stage["latency_ms"].get("p50", 0.0) / 1e3,
-            p99_s=stage["latency_ms"].get("p99", 0.0) / 1e3,
-            send_delay_s=stage.get("send_delay_ms_p99", 0.0) / 1e3,
-        ),
+    return Stage(
+        name=stage["name"],
+        rate=stage["offered_rate"] * texts_per_call,
+        p50_s=stage["latency_ms"].get("p50", 0.0) / 1e3,
+        p99_s=stage["latency_ms"].get("p99", 0.0) / 1e3,
+        send_delay_s=stage.get("send_delay_ms_p99", 0.0) / 1e3,
         texts_per_call=texts_per_call,
         duration_s=stage["duration_s"],
         warm_up_s=report.get("warm_up_s", 0.0),

@@ -16,7 +16,7 @@ def asking(service: str) -> health_pb2.HealthCheckRequest:
 
 
 async def status(health: Health, service: str = "") -> int:
-    return (await health.check(asking(service), None)).status
+    return (await anext(health.check(asking(service), None))).status
 
 
 async def test_all_services_change_together():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.tools.bulk import table
+from service.tools.bulk import formats
 from tests.fakes.bulk_jobs import job_of, run_job, shout, translated
 
 BOM = b"\xef\xbb\xbf"
@@ -148,7 +148,7 @@ def test_other_fields_of_an_object_keep_their_bytes(tmp_path, fields, end):
 def test_file_that_cannot_be_used_is_refused_before_anything_is_translated(
     tmp_path, monkeypatch, name, content, message
 ):
-    monkeypatch.setattr(table, "MAX_CHARACTERS", 50)
+    monkeypatch.setattr(formats, "MAX_CHARACTERS", 50)
 
     with pytest.raises(ValueError, match=message):
         job_of(written(tmp_path, name, content), tmp_path / "out")
