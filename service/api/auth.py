@@ -30,14 +30,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 from urllib.parse import unquote
 
 from annotated_types import Ge, Gt, Le
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from service.call import Caller
@@ -71,67 +71,66 @@ Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 IpAddress: TypeAlias = IPv4Address | IPv6Address
 
 
-@checked_dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
-class KeyEntry:
-    """One entry of the file, as written."""
+def _moment(expires: datetime | date) -> datetime:
+    """Return the moment that is meant: of a date its beginning, and without a zone in UTC."""
+    if not isinstance(expires, datetime):
+        expires = datetime.combine(expires, time_of_day())
+    return expires if expires.tzinfo is not None else expires.replace(tzinfo=UTC)
+
+
+@checked_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class ApiKey:
+    """An entry of the file: what the holder of a key is and may do."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,64}$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = field(repr=False)
     priority: Literal["interactive", "batch"] = "interactive"
     weight: Annotated[float, Gt(0), Le(1_000)] = 1.0
     max_queued_tokens: Annotated[int, Ge(1)] | None = None
-    models: tuple[str, ...] | None = None
-    admin: bool = False
-    expires: datetime | date | None = None
-
-
-_ENTRIES: TypeAdapter[list[KeyEntry]] = TypeAdapter(list[KeyEntry])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """What the holder of a key is and may do."""
-
-    caller: Caller
-    digest: bytes = field(repr=False)
     models: frozenset[str] | None = None  # None: all
-    is_admin: bool = False
-    expires: datetime | None = None
+    admin: bool = False
+    expires: Annotated[datetime | date, AfterValidator(_moment)] | None = None
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Who calls with it."""
+        return Caller(
+            name=self.name,
+            source="key",
+            priority=Priority[self.priority.upper()],
+            weight=self.weight,
+            max_queued_tokens=self.max_queued_tokens,
+        )
 
     def is_expired(self, now: datetime) -> bool:
-        return self.expires is not None and now >= self.expires
+        return self.expires is not None and now >= cast("datetime", self.expires)
+
+
+_ENTRIES: TypeAdapter[list[ApiKey]] = TypeAdapter(list[ApiKey])
+ApiKeys: TypeAlias = Sequence[ApiKey]
 
 
 def generate_key() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
-def digest_of(key: str) -> bytes:
-    """SHA-256 of a key as callers send it."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+def digest_of(key: str) -> str:
+    """Return the SHA-256 of a key as callers send it, in hexadecimal digits."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class KeyRing:
-    """The good keys of one moment."""
-
-    def __init__(self, keys: Sequence[ApiKey]) -> None:
-        self._keys = tuple(keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def find(self, presented: str) -> ApiKey | None:
-        """The entry of this key.  Takes as long for a key that is nearly right as for any other."""
-        if len(presented) > _MAX_KEY_CHARACTERS:
-            return None
-        digest, found = digest_of(presented), None
-        for key in self._keys:  # all of them, also after the one that fits
-            if hmac.compare_digest(digest, key.digest):
-                found = key
-        return found
+def find_key(keys: ApiKeys, presented: str) -> ApiKey | None:
+    """Return the entry of this key; that takes as long for a key that is nearly right as for any other."""
+    if len(presented) > _MAX_KEY_CHARACTERS:
+        return None
+    digest, found = digest_of(presented), None
+    for key in keys:  # all of them, also after the one that fits
+        if hmac.compare_digest(digest, key.sha256):
+            found = key
+    return found
 
 
-def parse_keys(text: str) -> KeyRing:
+def parse_keys(text: str) -> ApiKeys:
     """Return the keys of a file, or raise ValueError, which quotes no value: somebody may have put a key there."""
     document = tomllib.loads(text)
     written = document.get("keys")
@@ -145,34 +144,12 @@ def parse_keys(text: str) -> KeyRing:
         first = error.errors(include_url=False, include_input=False)[0]
         index, *names = first["loc"]
         raise ValueError(f"keys[{index}]{''.join(f'.{name}' for name in names)}: {first['msg']}") from None
-    digests = {entry.sha256 for entry in entries}
-    if len(digests) < len(entries):
+    if len({entry.sha256 for entry in entries}) < len(entries):
         raise ValueError("two entries have the same sha256")
-    return KeyRing([_to_key(entry) for entry in entries])
+    return entries
 
 
-def _to_key(entry: KeyEntry) -> ApiKey:
-    expires = entry.expires
-    if expires is not None and not isinstance(expires, datetime):
-        expires = datetime.combine(expires, time_of_day())  # a date is its first moment
-    if expires is not None and expires.tzinfo is None:
-        expires = expires.replace(tzinfo=UTC)
-    return ApiKey(
-        caller=Caller(
-            name=entry.name,
-            source="key",
-            priority=Priority[entry.priority.upper()],
-            weight=entry.weight,
-            max_queued_tokens=entry.max_queued_tokens,
-        ),
-        digest=bytes.fromhex(entry.sha256),
-        models=None if entry.models is None else frozenset(entry.models),
-        is_admin=entry.admin,
-        expires=expires,
-    )
-
-
-def watch_keys(file: Path, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> WatchedFiles[KeyRing]:
+def watch_keys(file: Path, *, period_s: float, clock: Callable[[], float] = time.monotonic) -> WatchedFiles[ApiKeys]:
     """Return the keys of a file that may be replaced, or raise ConfigError."""
     return WatchedFiles(
         [file],
@@ -184,7 +161,7 @@ def watch_keys(file: Path, *, period_s: float, clock: Callable[[], float] = time
     )
 
 
-def _read_keys(file: Path) -> KeyRing:
+def _read_keys(file: Path) -> ApiKeys:
     try:
         return parse_keys(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -276,7 +253,7 @@ class Authenticator:
 
     def __init__(
         self,
-        keys: WatchedFiles[KeyRing] | None = None,
+        keys: WatchedFiles[ApiKeys] | None = None,
         proxies: TrustedProxies | None = None,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -298,12 +275,12 @@ class Authenticator:
         if self._keys is None or method.startswith(_OPEN):
             return None
         presented = _presented_key(metadata)
-        key = self._keys.current().find(presented)
+        key = find_key(self._keys.current(), presented)
         if key is None:
             raise Unauthenticated("the server does not know this API key: use a valid one")
         if key.is_expired(self._clock()):
             raise Unauthenticated(f"the API key of {key.caller.name} has expired")
-        if method.startswith(_ADMIN) and not key.is_admin:
+        if method.startswith(_ADMIN) and not key.admin:
             raise PermissionDenied(f"the API key of {key.caller.name} has no admin rights")
         return key
 

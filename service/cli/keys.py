@@ -70,9 +70,9 @@ def entry_of(key: str, name: str, **rights: Any) -> str:
     Args:
         key: of which the entry has the digest.
         name: whose it is.
-        rights: further fields of `KeyEntry`; None means its default, and a time without a zone is in UTC.
+        rights: further fields of `ApiKey`; None means its default, and a time without a zone is in UTC.
     """
-    values = {"name": name, "sha256": digest_of(key).hex(), **rights}
+    values = {"name": name, "sha256": digest_of(key), **rights}
     lines = [f"{field} = {_to_toml(value)}" for field, value in values.items() if value is not None]
     entry = "\n".join(["[[keys]]", *lines, ""])
     parse_keys(entry)

@@ -303,7 +303,7 @@ KEY, LIMITED = generate_key(), generate_key()
 def keys_file(tmp_path: Path) -> Path:
     file = tmp_path / "keys.toml"
     entries = ((KEY, "shop", ""), (LIMITED, "limited", 'models = ["small"]'))
-    written = (f'[[keys]]\nname = "{name}"\nsha256 = "{digest_of(key).hex()}"\n{more}' for key, name, more in entries)
+    written = (f'[[keys]]\nname = "{name}"\nsha256 = "{digest_of(key)}"\n{more}' for key, name, more in entries)
     file.write_text("\n".join(written))
     return file
 

@@ -306,7 +306,7 @@ async def test_call_that_would_be_refused_is_refused_unparsed():
 async def test_key_comes_in_a_header_or_in_a_field(tmp_path):
     key = generate_key()
     file = tmp_path / "keys.toml"
-    file.write_text(f'[[keys]]\nname = "shop"\nsha256 = "{digest_of(key).hex()}"\n')
+    file.write_text(f'[[keys]]\nname = "shop"\nsha256 = "{digest_of(key)}"\n')
     keys = watch_keys(file, period_s=60.0)
     async with running(Harness(Authenticator(keys, clock=lambda: datetime.now(UTC)))) as harness:
         good = [

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from model import files
-from service.api.auth import parse_keys
+from service.api.auth import find_key, parse_keys
 from service.cli import keys
 from service.cli.keys import append_entry, entry_of
 from service.records import Priority
@@ -23,7 +23,7 @@ def new(*arguments: str) -> Result:
 def test_key_and_entry_are_printed_where_no_file_takes_the_entry():
     key, _, entry = new("shop").stdout.partition("\n")
 
-    found = parse_keys(entry).find(key)
+    found = find_key(parse_keys(entry), key)
     assert found is not None
     assert found.caller.name == "shop"
     assert key not in entry
@@ -34,7 +34,7 @@ def test_file_is_made_for_its_owner_alone_and_takes_more_entries(tmp_path):
 
     printed = [new(name, "--file", str(file)).stdout.strip() for name in ("one", "two")]
 
-    found = [parse_keys(file.read_text()).find(key) for key in printed]
+    found = [find_key(parse_keys(file.read_text()), key) for key in printed]
     assert [key.caller.name for key in found if key] == ["one", "two"]
     assert file.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [file]
@@ -55,7 +55,7 @@ def test_whoever_comes_while_an_entry_is_added_waits_and_overwrites_nothing(tmp_
         append_entry(file, entry_of("1", "first"))
         later[0].result(10)
 
-    found = [parse_keys(file.read_text()).find(key) for key in ("1", "2")]
+    found = [find_key(parse_keys(file.read_text()), key) for key in ("1", "2")]
     assert [key.caller.name for key in found if key] == ["first", "second"]
     assert list(tmp_path.iterdir()) == [file]
 
@@ -68,7 +68,7 @@ def test_a_link_to_the_file_takes_an_entry_and_both_stay_what_they_are(tmp_path)
 
     key = new("two", "--file", str(link)).stdout.strip()
 
-    assert parse_keys(file.read_text()).find(key) is not None
+    assert find_key(parse_keys(file.read_text()), key) is not None
     assert (link.is_symlink(), file.stat().st_mode & 0o777) == (True, 0o640)
 
 
@@ -112,7 +112,7 @@ def test_every_option_of_the_command_arrives(tmp_path):
 
     result = new("shop", "--file", str(file), *options.split())
 
-    key = parse_keys(file.read_text()).find(result.stdout.strip())
+    key = find_key(parse_keys(file.read_text()), result.stdout.strip())
     assert key is not None
     assert (key.caller.priority, key.caller.weight, key.caller.max_queued_tokens) == (Priority.BATCH, 2.0, 9)
-    assert (key.models, key.is_admin, key.expires) == (frozenset("ab"), True, datetime(2027, 1, 31, tzinfo=UTC))
+    assert (key.models, key.admin, key.expires) == (frozenset("ab"), True, datetime(2027, 1, 31, tzinfo=UTC))
