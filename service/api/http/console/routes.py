@@ -25,17 +25,15 @@ from service.api.http.languages import offered
 from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server_status import ServerStatus
 from service.call import PHASES, Call
-from service.errors import DragomanError, InvalidInput, NotFound, TooLong
+from service.errors import InvalidInput, NotFound, TooLong
 from service.records import (
     AttentionHeads,
     Link,
     ModelInfo,
-    PairScore,
     ScorePair,
     ScoreRequest,
     TextFormat,
     TextWarning,
-    TranslatedSegment,
     TranslateOptions,
     Translation,
     TranslationRequest,
@@ -53,23 +51,23 @@ def line(value: dict[str, Any]) -> bytes:
 
 def describe_translation(translation: Translation) -> dict[str, Any]:
     """Return the outcome of a sentence."""
-    if translation.error is not None:
-        return {"error": describe_error(translation.error)}
+    error = translation.error
+    if error is not None:
+        return {"error": error.about("the text") if isinstance(error, InvalidInput) else str(error)}
     return {
         "text": translation.text,
         "pivot": translation.pivot_language,
         "warnings": describe_warnings(translation.pivot_warnings),
-        "segments": [_describe_segment(segment) for segment in translation.segments],
-    }
-
-
-def _describe_segment(segment: TranslatedSegment) -> dict[str, Any]:
-    return {
-        "source": segment.source,
-        "target": segment.target,
-        "quality": None if segment.quality is None else round(segment.quality, 3),
-        "warnings": describe_warnings(segment.warnings),
-        "links": describe_links(segment.links),
+        "segments": [
+            {
+                "source": segment.source,
+                "target": segment.target,
+                "quality": None if segment.quality is None else round(segment.quality, 3),
+                "warnings": describe_warnings(segment.warnings),
+                "links": describe_links(segment.links),
+            }
+            for segment in translation.segments
+        ],
     }
 
 
@@ -83,16 +81,7 @@ def describe_links(links: Iterable[Link]) -> list[tuple[int, int, int, int]]:
     return [(*link.source, *link.target) for link in links]
 
 
-def describe_score(score: PairScore) -> dict[str, Any]:
-    """Return what a model thinks of a pair, whose error has been raised."""
-    return {
-        "links": describe_links(score.links),
-        "tokens": [{"text": token.text, "log_probability": round(token.log_probability, 3)} for token in score.tokens],
-        "heads": None if score.heads is None else _describe_heads(score.heads),
-    }
-
-
-def _describe_heads(heads: AttentionHeads) -> dict[str, Any]:
+def describe_heads(heads: AttentionHeads) -> dict[str, Any]:
     """Return the weights as base64 of bytes [layers, heads, queries, memory]; 255 stands for 1."""
     return {
         "source": heads.source,
@@ -105,29 +94,20 @@ def _describe_heads(heads: AttentionHeads) -> dict[str, Any]:
 
 def describe_model(info: ModelInfo) -> dict[str, Any]:
     """Return what a model is."""
+    alike = ("name", "version", "precision", "device", "has_scorer", "has_head_weights")
     return {
-        "name": info.name,
-        "version": info.version,
+        **{name: getattr(info, name) for name in alike},
         "source": info.source_language,
         "target": info.target_language,
-        "precision": info.precision,
-        "device": info.device,
         "beam_size": info.default_options.beam_size,
-        "has_scorer": info.has_scorer,
-        "has_head_weights": info.has_head_weights,
     }
 
 
-def describe_end(model: str, version: str, call: Call) -> dict[str, Any]:
-    """Return what ends a translation: who made it, and where the time went, in milliseconds."""
+def describe_end(models: dict[str, str], call: Call) -> dict[str, Any]:
+    """Return what ends a translation: who made it, by versions of models, and where the time went, in milliseconds."""
     timings = {phase: round(getattr(call, f"{phase}_s") * 1e3, 2) for phase in PHASES}
     total = round((time.monotonic() - call.started) * 1e3, 2)
-    return {"model": model, "version": version, "timings": {**timings, "total": total}}
-
-
-def describe_error(error: DragomanError) -> str:
-    """Return the message of an error about the sentence."""
-    return error.about("the text") if isinstance(error, InvalidInput) else str(error)
+    return {"model": ",".join(models), "version": ",".join(models.values()), "timings": {**timings, "total": total}}
 
 
 NUM_ALTERNATIVES = 6
@@ -236,7 +216,7 @@ class Console:
                 if result.model:
                     models[result.model] = result.model_version
                 yield line({"sentence": wanted[index], **describe_translation(result.translations[0])})
-        yield line(describe_end(",".join(models), ",".join(models.values()), call))
+        yield line(describe_end(models, call))
 
     @operation(DIALECT, "/console/document", takes_files=True)
     async def document(self, asked: HttpRequest, call: Call) -> Response:
@@ -283,7 +263,9 @@ class Console:
         (scored,) = (await score(self._router.translator, request, call)).scores
         if scored.error is not None:
             raise scored.error
-        return JSONResponse(describe_score(scored))
+        tokens = [{"text": token.text, "log_probability": round(token.log_probability, 3)} for token in scored.tokens]
+        heads = None if scored.heads is None else describe_heads(scored.heads)
+        return JSONResponse({"links": describe_links(scored.links), "tokens": tokens, "heads": heads})
 
     @operation(DIALECT, "/console/models", verbs=("GET",), is_work=False)
     async def models(self, _: HttpRequest, call: Call) -> Response:

@@ -1,9 +1,9 @@
-"""What the records of calls say."""
+"""When calls are due, and what the records of calls say."""
 
 import numpy as np
 import pytest
 
-from service.tools.loadtest.records import Records, summarize
+from service.tools.loadtest.records import Records, due_times, summarize
 from service.tools.loadtest.report import figures
 from tests.fakes.ended_calls import records
 
@@ -45,3 +45,12 @@ def test_workers_records_are_joined_in_order():
 
     assert both.due.tolist() == [0, 1, 2, 3]
     assert both.latency_s.tolist() == [1, 2, 1, 2]
+
+
+def test_constant_arrivals_keep_their_gap():
+    assert due_times(4, 1, None).tolist() == [0.0, 0.25, 0.5, 0.75]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_poisson_arrivals_are_exactly_as_many_as_the_rate_says(seed):
+    assert len(due_times(97.5, 20, np.random.default_rng(seed))) == 1950
