@@ -3,6 +3,7 @@
     python bench/bench_gpu.py --bundle BUNDLE         # with fp32 and fp16 graphs, and for the race its weights
     python bench/bench_gpu.py                         # exports en-de first, which needs PyTorch
     python bench/bench_gpu.py --only tokens --only speed
+    python bench/bench_gpu.py --shape base            # the model widened to it (bench/race/shapes.py)
     python bench/bench_gpu.py --device cpu --sentences 20 --at-once 4    # a rehearsal without a GPU
 
 In this order: tokens against the CPU's in a batch, a stream and with other beams, with recorded steps and without; how
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine
 from bench.gpu.findings import Figures, Findings, console, last_lines
+from bench.race.shapes import MAKERS
 from model.bundle import Bundle, default_bundle_dir
 from model.manifest import GPU_PRECISION
 from service.threads import available_threads
@@ -92,6 +94,7 @@ class Day:
 def main(
     texts: Annotated[Path | None, typer.Option(help="Sentences, one a line, plain or .gz; default: our own.")] = None,
     bundle: Annotated[Path | None, typer.Option(help="With fp32 and fp16 graphs; default: en-de, exported.")] = None,
+    shape: Annotated[str, typer.Option(help=f"That the bundle is widened to: {', '.join(MAKERS)}.")] = "default",
     device: Annotated[str, typer.Option(help="cuda, or cpu to rehearse.")] = "cuda",
     sentences: Annotated[int, typer.Option(min=1, help="That are compared with the CPU's.")] = 300,
     at_once: Annotated[list[int] | None, typer.Option(min=1, help="Sentences; may be repeated.")] = None,
@@ -109,7 +112,8 @@ def main(
         findings.keep(name, value)
     day = Day(findings, time.monotonic() + 60 * minutes, only or ())
     with tempfile.TemporaryDirectory() as directory:
-        model = with_gpu_graphs(Bundle.load(bundle or default_bundle_dir()), Path(directory)).directory.resolve()
+        given_model = Bundle.load(bundle or default_bundle_dir())
+        model = with_gpu_graphs(given_model, shape, Path(directory)).directory.resolve()
         given = ["--texts", str(texts.resolve())] if texts else []
         options = ["--bundle", str(model), "--out", str(out), "--device", device, *given]
         options += ["--sentences", str(sentences), "--beam-size", str(beam_size)]
@@ -135,30 +139,33 @@ def main(
         for kind in ("speed", "profile"):
             group(kind, "launched")
         if on_gpu:
-            race(day, model, given, out)
+            race(day, model if shape == "default" else given_model.directory.resolve(), shape, given, out)
     found = findings.read()
     console.print(table_of(found))
     print(json.dumps(found))
 
 
-def with_gpu_graphs(bundle: Bundle, directory: Path) -> Bundle:
-    """Return the bundle, or one that is exported from its weights."""
-    if {GPU_PRECISION, "fp32"} <= set(bundle.manifest.variants):
+def with_gpu_graphs(bundle: Bundle, shape: str, directory: Path) -> Bundle:
+    """Return the bundle, or one of this shape that is exported from its weights."""
+    if shape == "default" and {GPU_PRECISION, "fp32"} <= set(bundle.manifest.variants):
         return bundle
     from export.onnx_export import ExportOptions, Samples, export_bundle
     from export.source import ExportSource
 
-    options = ExportOptions(precisions=("fp32", GPU_PRECISION))
-    return export_bundle(ExportSource.load(bundle.directory), directory / "bundle", options, Samples())
+    weights = ExportSource.load(bundle.directory)
+    made = MAKERS[shape](weights.config, weights.state)
+    model = replace(weights, config=made.config, state=made.state)
+    options = ExportOptions(precisions=("fp32", GPU_PRECISION), keep_weights=shape == "default")
+    return export_bundle(model, directory / "bundle", options, Samples())
 
 
-def race(day: Day, bundle: Path, given: Sequence[str], out: Path) -> None:
+def race(day: Day, bundle: Path, shape: str, given: Sequence[str], out: Path) -> None:
     """Race CTranslate2, each regime in a process of its own, and keep the rows."""
     sizes = [word for number in RACED_AT_ONCE for word in ("--size", str(number))]
     cache = out.parent / "gpu-race-models"
     for regime, more in (("closed", sizes), ("single", []), ("stream", ["--stream-seconds", "2"])):
         name, place = f"race {regime}", cache / regime
-        command = ["bench/bench_race.py", "--device", "cuda", "--shape", "default", "--regime", regime, *more, *given]
+        command = ["bench/bench_race.py", "--device", "cuda", "--shape", shape, "--regime", regime, *more, *given]
         day.run(name, [*command, "--bundle", str(bundle), "--cache", str(cache), "--out", str(place)])
         if (place / "race.json").exists():
             day.findings.keep(name, json.loads((place / "race.json").read_text(encoding="utf-8"))["rows"])

@@ -36,9 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine
 from bench.race.dragoman import OurSide
-from bench.race.models import MAKERS, PRECISIONS, RaceModel, prepare
+from bench.race.models import PRECISIONS, RaceModel, prepare
 from bench.race.peer_ctranslate2 import TheirSide
 from bench.race.regimes import Clock, Contestant, Stream, closed, one_at_a_time, took
+from bench.race.shapes import MAKERS
 from bench.race.text import RaceText, Sentence, batches, load_text
 from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer

@@ -6,14 +6,14 @@ and a change of the export is never raced with old graphs.
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from bench.race.shapes import Shape, base_shape, default_shape, nllb_shape, opus_shape
+from bench.race.shapes import MAKERS, Shape
 from bench.race.text import Sentence
 from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
@@ -39,12 +39,6 @@ def write_vmap(shortlist: Shortlist, path: Path, pieces: Sequence[str]) -> None:
 
 ROOT = Path(__file__).resolve().parents[2]
 PRECISIONS = ("int8", "fp32", "fp16")  # fp16: on a GPU, both sides
-MAKERS: dict[str, Callable[..., Shape]] = {
-    "default": default_shape,
-    "base": base_shape,
-    "opus": opus_shape,
-    "nllb": nllb_shape,  # 10 GB of memory and 4 GB of disk while it is made
-}
 VERIFICATION_SENTENCES = 8
 _CODE = ("export/*.py", "model/transformer.py", "bench/race/shapes.py", "tests/parity/ctranslate2_model.py")
 

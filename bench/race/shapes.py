@@ -25,7 +25,7 @@ Knows parameters by the names of `model/transformer.py`; knows neither engines n
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -183,3 +183,11 @@ def _with_more_layers(state: Mapping[str, Array], config: ModelConfig, layers: i
                 scale = np.float32(NEARLY_NOTHING if re.search(r"\.(output|outer)\.", name) else 1.0)
                 deeper[copy + name.removeprefix(original)] = state[name] * scale
     return deeper
+
+
+MAKERS: dict[str, Callable[..., Shape]] = {
+    "default": default_shape,
+    "base": base_shape,
+    "opus": opus_shape,
+    "nllb": nllb_shape,  # 10 GB of memory and 4 GB of disk while it is made
+}
