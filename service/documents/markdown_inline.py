@@ -143,8 +143,9 @@ def read_inline(md: MarkdownIt, source: str, references: References) -> Inline:
             inline.items.append(token.content)
         elif token.type == "text_special":
             inline.items.append(token.content)
-            inline.spellings.setdefault(token.content, token.markup)
-            num_escaped[token.content] += token.markup[0] == "\\"
+            if len(token.content) == 1:  # else a backslash that escapes nothing, or a reference to two characters
+                inline.spellings.setdefault(token.content, token.markup)
+                num_escaped[token.content] += token.markup[0] == "\\"
         elif token.nesting < 0:
             inline.items.append(Mark(TagKind.CLOSE, _source_of(token, source), open_ids.pop()))
         else:

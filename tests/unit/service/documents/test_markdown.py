@@ -56,6 +56,8 @@ CASES = [
     ("HTML without an end", "a <kbd>b\n", "A <kbd>B\n"),
     ("break in a cell", "| a |\n|--|\n| b<br>c |\n", "| A |\n|--|\n| B<br>C |\n"),
     ("comment", "a <!-- note --> b\n", "A <!-- note --> B\n"),
+    ("backslash that escapes nothing", "see C:\\own\\files\n", "SEE C:\\OWN\\FILES\n"),
+    ("reference to two characters", "a &NotEqualTilde; b\n", "A \u2242\u0338 B\n"),
     ("hard break by spaces", "a  \nb\n", "A  \nB\n"),
     ("hard break by backslash", "a\\\nb\n", "A\\\nB\n"),
     ("soft breaks", "aaa bbb\nccc ddd\n", "AAA BBB\nCCC DDD\n"),
