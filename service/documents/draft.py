@@ -7,9 +7,9 @@ is a list that people and programs read.
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import unescape
-from typing import NamedTuple, NotRequired, TypeAlias, TypedDict
+from typing import Generic, NamedTuple, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from service.records import TextFormat, Translation, WarningKind
 
@@ -30,56 +30,6 @@ class Notice(NamedTuple):
     message: str = "the translation does not fit into the markup of its place, which stays as it was"
     source: str = ""  # empty: that of the unit in this line
     part: str = ""
-
-
-class Written(NamedTuple):
-    """A file with its translations in."""
-
-    text: str
-    notices: tuple[Notice, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A file that was read.
-
-    `write` takes a translation for each unit, in order; a unit whose translation failed stays as it is.
-    """
-
-    units: tuple[Unit, ...]
-    write: Callable[[Sequence[Translation]], Written]
-
-
-class WrittenFile(NamedTuple):
-    """The bytes of a file with its translations in."""
-
-    content: bytes
-    notices: tuple[Notice, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FileDraft:
-    """A file that was read, in parts; a file of text is one part without a name."""
-
-    parts: Mapping[str, Draft]
-    join: Callable[[Mapping[str, str]], bytes]  # the texts of all parts -> the file
-    remarks: tuple[str, ...] = ()  # what a user should know of what stays as it is
-
-    @property
-    def units(self) -> tuple[Unit, ...]:
-        """All units, part by part."""
-        return tuple(unit._replace(part=name) for name, draft in self.parts.items() for unit in draft.units)
-
-    def write(self, translations: Sequence[Translation]) -> WrittenFile:
-        """Return the file with a translation for each unit, in order."""
-        rest = iter(translations)
-        texts: dict[str, str] = {}
-        notices: list[Notice] = []
-        for name, draft in self.parts.items():
-            written = draft.write([translation for _, translation in zip(draft.units, rest, strict=False)])
-            texts[name] = written.text
-            notices += (notice._replace(part=name) for notice in written.notices)
-        return WrittenFile(self.join(texts), tuple(notices))
 
 
 Source: TypeAlias = tuple[tuple[int, int] | str, ...]  # pieces of a file, by their code points, and what is between
@@ -112,48 +62,104 @@ class Passage(NamedTuple):
     is_beside: bool = False  # whether translations stand beside their source: these are written even if they are alike
 
 
-def answered_slots(passages: Iterable[Passage], translations: Sequence[Translation]) -> tuple[list[Slot], list[Notice]]:
-    """Return what is written anew, and a notice for each passage that stays since its translation does not fit."""
-    slots: list[Slot] = []
-    notices: list[Notice] = []
-    rest = iter(translations)
-    for units, write, is_beside in passages:
-        answers = [
-            Answer(unit.text if one.error is not None else one.text, one)
-            for unit, one in zip(units, rest, strict=False)
-        ]
-        if is_beside:
-            is_kept = any(answer.translation.error is not None for answer in answers)
-        else:
-            is_kept = [answer.text for answer in answers] == [unit.text for unit in units]
-        try:
-            slots += () if is_kept else write(answers)
-        except DoesNotFit:
-            notices.append(Notice(units[0].line))
-    return slots, notices
-
-
-def draft_of_passages(
-    source: str,
-    passages: Sequence[Passage],
-    *,
-    lost: Sequence[Notice] = (),
-    also: Sequence[Slot] = (),
-    always: Sequence[Slot] = (),
-) -> Draft:
-    """Return the draft of a file with these passages, in order.
+def passage_at(begin: int, end: int, unit: Unit, write: Callable[[str], str] = str) -> Passage:
+    """Return the passage of a unit at one place.
 
     Args:
-        lost: of what is language and stays.
-        also: what is written where any passage is.
-        always: what is written anyway.
+        write: translation -> what stands at the place; may raise DoesNotFit.
     """
+    return Passage((unit,), lambda answers: (Slot(begin, end, write(answers[0].text)),))
 
-    def write(translations: Sequence[Translation]) -> Written:
-        slots, notices = answered_slots(passages, translations)
-        return Written(filled(source, [*always, *slots, *(also if slots else ())]), (*lost, *notices))
 
-    return Draft(tuple(unit for passage in passages for unit in passage.units), write)
+@dataclass(slots=True)
+class LanguageMark:
+    """A place of a part that says its language."""
+
+    name: str  # of the attribute; empty: it is the content of an element
+    language: str  # that it or the attribute before it says
+    begin: int
+    end: int
+    written: str  # what is written there
+
+
+Content = TypeVar("Content")
+
+
+class Written(NamedTuple, Generic[Content]):
+    """A file, or the text of a part, with its translations in."""
+
+    content: Content
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass
+class Part:
+    """A text that was read: a part of a package, or all of a file of text."""
+
+    text: str
+    passages: list[Passage] = field(default_factory=list)
+    lost: list[Notice] = field(default_factory=list)  # of what is language and stays
+    also: list[Slot] = field(default_factory=list)  # what is written where any passage is
+    languages: list[LanguageMark] = field(default_factory=list)  # what is written anyway
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """All units, in order."""
+        return tuple(unit for passage in self.passages for unit in passage.units)
+
+    def write(self, translations: Sequence[Translation]) -> Written[str]:
+        """Return the text with a translation for each unit, in order; where one failed, the unit stays as it is."""
+        slots: list[Slot] = []
+        notices = list(self.lost)
+        rest = iter(translations)
+        for units, write, is_beside in self.passages:
+            answers = [
+                Answer(unit.text if one.error is not None else one.text, one)
+                for unit, one in zip(units, rest, strict=False)
+            ]
+            if is_beside:
+                is_kept = any(answer.translation.error is not None for answer in answers)
+            else:
+                is_kept = [answer.text for answer in answers] == [unit.text for unit in units]
+            try:
+                slots += () if is_kept else write(answers)
+            except DoesNotFit:
+                notices.append(Notice(units[0].line))
+        kept = self.fitting(slots)
+        if left := sorted({slot.begin for slot in slots} - {slot.begin for slot in kept}):
+            lines = Lines(self.text)
+            notices += (Notice(lines.number(begin)) for begin in left)
+        marks = (Slot(one.begin, one.end, one.written) for one in self.languages)
+        return Written(filled(self.text, [*marks, *kept, *(self.also if kept else ())]), tuple(notices))
+
+    def fitting(self, slots: list[Slot]) -> list[Slot]:
+        """Return those slots with which the text has the same markup: in most formats, all."""
+        return slots
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A file that was read, in parts; a file of text is one part without a name."""
+
+    parts: Mapping[str, Part]
+    join: Callable[[Mapping[str, str]], bytes]  # the texts of all parts -> the file
+    remarks: tuple[str, ...] = ()  # what a user should know of what stays as it is
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """All units, part by part."""
+        return tuple(unit._replace(part=name) for name, part in self.parts.items() for unit in part.units)
+
+    def write(self, translations: Sequence[Translation]) -> Written[bytes]:
+        """Return the file with a translation for each unit, in order."""
+        rest = iter(translations)
+        texts: dict[str, str] = {}
+        notices: list[Notice] = []
+        for name, part in self.parts.items():
+            written = part.write([translation for _, translation in zip(part.units, rest, strict=False)])
+            texts[name] = written.content
+            notices += (notice._replace(part=name) for notice in written.notices)
+        return Written(self.join(texts), tuple(notices))
 
 
 def filled(source: str, slots: Iterable[Slot]) -> str:

@@ -6,8 +6,8 @@ from enum import StrEnum
 from functools import partial
 from pathlib import PurePath
 
-from service.documents import markup_files, messages, ooxml, opendocument, subtitles
-from service.documents.draft import Draft, FileDraft, Line, Unit, report_of
+from service.documents import app_strings, markup_files, messages, ooxml, opendocument, subtitles
+from service.documents.draft import Draft, Line, Part, Unit, report_of
 from service.documents.package import Package
 from service.extras import how_to_install
 from service.records import Translation
@@ -43,38 +43,38 @@ class DocumentFormat(StrEnum):
     CSV = "csv"
 
 
-def _read_markdown(text: str, _: str) -> Draft:
+def _read_markdown(text: str, _: str) -> Part:
     from service.documents import markdown
 
     return markdown.read(text)
 
 
-def _read_gettext(text: str, target_language: str) -> Draft:
+def _read_gettext(text: str, target_language: str) -> Part:
     from service.documents import gettext
 
     return gettext.read(text, target_language)
 
 
 # Suffixes, and what reads a file for a target language.
-_TEXTS: dict[DocumentFormat, tuple[str, Callable[[str, str], Draft]]] = {
-    DocumentFormat.TEXT: (".txt", lambda text, _: markup_files.read_plain(text)),
-    DocumentFormat.HTML: (".html .htm .xhtml", lambda text, _: markup_files.read_html(text)),
-    DocumentFormat.XML: (".xml", lambda text, _: markup_files.read_xml(text)),
+_TEXTS: dict[DocumentFormat, tuple[str, Callable[[str, str], Part]]] = {
+    DocumentFormat.TEXT: (".txt", markup_files.read_plain),
+    DocumentFormat.HTML: (".html .htm .xhtml", markup_files.read_html),
+    DocumentFormat.XML: (".xml", markup_files.read_xml),
     DocumentFormat.XLIFF: (".xliff .xlf", markup_files.read_xliff),
     DocumentFormat.MARKDOWN: (".md .markdown", _read_markdown),
-    DocumentFormat.SRT: (".srt", lambda text, _: subtitles.read(text, has_references=False)),
-    DocumentFormat.VTT: (".vtt", lambda text, _: subtitles.read(text, has_references=True)),
+    DocumentFormat.SRT: (".srt", partial(subtitles.read, has_references=False)),
+    DocumentFormat.VTT: (".vtt", partial(subtitles.read, has_references=True)),
     DocumentFormat.PO: (".po .pot", _read_gettext),
     DocumentFormat.JSON: (".json", messages.read_json),
     DocumentFormat.ARB: (".arb", partial(messages.read_json, is_arb=True)),
     DocumentFormat.YAML: (".yaml .yml", messages.read_yaml),
-    DocumentFormat.STRINGS: (".strings", lambda text, _: messages.read_strings(text)),
-    DocumentFormat.STRINGSDICT: (".stringsdict", lambda text, _: markup_files.read_stringsdict(text)),
-    DocumentFormat.PROPERTIES: (".properties", lambda text, _: messages.read_properties(text)),
+    DocumentFormat.STRINGS: (".strings", app_strings.read_strings),
+    DocumentFormat.STRINGSDICT: (".stringsdict", app_strings.read_stringsdict),
+    DocumentFormat.PROPERTIES: (".properties", app_strings.read_properties),
     DocumentFormat.CSV: (".csv .tsv", messages.read_csv),
 }
 # Formats that are no texts; the limits of packages hold for them.
-PACKAGES: dict[DocumentFormat, tuple[str, Callable[[Package, str], FileDraft]]] = {
+PACKAGES: dict[DocumentFormat, tuple[str, Callable[[Package, str], Draft]]] = {
     DocumentFormat.DOCX: (".docx .docm .dotx .dotm", ooxml.read),
     DocumentFormat.PPTX: (".pptx .pptm .potx .potm .ppsx .ppsm", ooxml.read),
     DocumentFormat.XLSX: (".xlsx .xlsm .xltx .xltm", ooxml.read),
@@ -118,7 +118,7 @@ def load_readers() -> None:
             _TEXTS[document_format][1]("", "")
 
 
-def read_file(content: bytes, document_format: DocumentFormat, target_language: str = "") -> FileDraft:
+def read_file(content: bytes, document_format: DocumentFormat, target_language: str = "") -> Draft:
     """Return the draft of a file.
 
     Args:
@@ -136,8 +136,11 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
         advice = "convert it with `iconv --from-code ENCODING --to-code UTF-8`"
         raise ValueError(f"the file is not valid {encoding.upper()} at byte {error.start}: {advice}") from error
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
-    draft = read_document(text.removeprefix(mark), document_format, target_language)
-    return FileDraft({"": draft}, lambda texts: (mark + texts[""]).encode(encoding))
+    try:
+        part = _TEXTS[document_format][1](text.removeprefix(mark), target_language)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{document_format} files need {error.name}: {how_to_install('documents')}") from error
+    return Draft({"": part}, lambda texts: (mark + texts[""]).encode(encoding))
 
 
 def units_of(content: bytes, document_format: DocumentFormat, target_language: str = "") -> tuple[Unit, ...]:
@@ -155,12 +158,3 @@ def translated_file(
     draft = read_file(content, document_format, target_language)
     written = draft.write(translations)
     return written.content, report_of(draft.units, translations, written.notices), draft.remarks
-
-
-def read_document(text: str, document_format: DocumentFormat, target_language: str = "") -> Draft:
-    """Return the draft of a file of text; raises as `read_file`."""
-    try:
-        return _TEXTS[document_format][1](text, target_language)
-    except ModuleNotFoundError as error:
-        missing = f"{document_format} files need {error.name}: {how_to_install('documents')}"
-        raise ValueError(missing) from error

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import polib
 
-from service.documents.draft import Answer, Draft, Notice, Passage, Slot, Unit, draft_of_passages, has_language
+from service.documents.draft import Answer, Notice, Part, Passage, Slot, Unit, has_language
 from service.documents.messages import format_of_message
 
 # GNU gettext manual, section 12.6 "Additional functions for plural forms".
@@ -52,8 +52,8 @@ class _File:
         return Slot(self._begins[begin], self._begins[end], text)
 
 
-def read(text: str, target_language: str = "") -> Draft:
-    """Return the draft of a PO file.
+def read(text: str, target_language: str = "") -> Part:
+    """Return a PO file.
 
     Raises:
         ValueError: it is no PO file.
@@ -65,23 +65,22 @@ def read(text: str, target_language: str = "") -> Draft:
     file = _File(text)
     begins = [max(entry.linenum - 1, 0) for entry in catalogue]
     forms, num_plurals = _plural_forms(catalogue, target_language)
-    passages: list[Passage] = []
-    lost: list[Notice] = []
+    part = Part(text)
     fields = {"Language": target_language.replace("-", "_")}
     for entry, begin, end in zip(catalogue, begins, [*begins[1:], len(file.lines)], strict=False):
         if entry.obsolete or entry.msgstr or any(entry.msgstr_plural.values()) or not has_language(entry.msgid):
             continue
         if entry.msgid_plural and num_plurals is None:
-            lost.append(Notice(begin + 1, _PLURALS_UNKNOWN, entry.msgid))
+            part.lost.append(Notice(begin + 1, _PLURALS_UNKNOWN, entry.msgid))
             continue
         if entry.msgid_plural:
             fields["Plural-Forms"] = forms
         sources = filter(None, (entry.msgid, entry.msgid_plural))
         units = tuple(Unit(source, format_of_message(source), begin + 1) for source in sources)
         write = partial(_entry_slots, file, begin, end, num_plurals or 1)
-        passages.append(Passage(units, write, is_beside=True))
-    header = _header_slots(file, begins[0] if begins else len(file.lines), fields)
-    return draft_of_passages(text, passages, lost=lost, also=list(header))
+        part.passages.append(Passage(units, write, is_beside=True))
+    part.also += _header_slots(file, begins[0] if begins else len(file.lines), fields)
+    return part
 
 
 def _plural_forms(catalogue: polib.POFile, language: str) -> tuple[str, int | None]:

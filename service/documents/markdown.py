@@ -19,20 +19,7 @@ from typing import NamedTuple
 
 from markdown_it.token import Token
 
-from service.documents.draft import (
-    Answer,
-    DoesNotFit,
-    Draft,
-    Lines,
-    Notice,
-    Passage,
-    Slot,
-    Unit,
-    Written,
-    answered_slots,
-    filled,
-    has_language,
-)
+from service.documents.draft import Answer, DoesNotFit, Notice, Part, Passage, Slot, Unit, filled, has_language
 from service.documents.inline import Item, Mark, encode
 from service.documents.markdown_inline import (
     IS_LABEL,
@@ -44,7 +31,7 @@ from service.documents.markdown_inline import (
     translated_items,
     write_inline,
 )
-from service.records import TextFormat, Translation
+from service.records import TextFormat
 
 _NOTHING = "<!-- -->"  # a block by itself, in any other block
 _ITEM = "-   "  # lines below it are indented by four
@@ -129,26 +116,26 @@ class _Block(NamedTuple):
                 yield Unit(encode(run.items), TextFormat.XLIFF, self.number)
 
 
-def read(text: str) -> Draft:
-    """Return the draft of a Markdown file."""
-    file = _File(text)
-    return Draft(tuple(unit for block in file.blocks for unit in block.units()), file.write)
+def read(text: str, _: str = "") -> Part:
+    """Return a Markdown file."""
+    return _File(text)
 
 
-class _File:
+class _File(Part):
     """A Markdown file and its blocks."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        super().__init__(text)
         self._md = parser()
         self._references: References = {}  # the parser fills it
         self._lines = _LINE_END.split(text)
         self._begins = [0, *(match.end() for match in _LINE_END.finditer(text))]
-        self._lost: list[Notice] = []
         self._row = self._column = 0  # where the last cell of a table ended
         self._parsed = _as_commonmark(self._lines)
         tokens = self._md.parse("\n".join(self._parsed), self._references)
-        self.blocks = [block for place in range(len(tokens)) if (block := self._block(tokens, place))]
+        for place in range(len(tokens)):
+            if block := self._block(tokens, place):
+                self.passages.append(Passage(tuple(block.units()), partial(self._slots, block)))
 
     def _block(self, tokens: list[Token], place: int) -> _Block | None:
         """Return the block of a token; None where it is none, or has no language."""
@@ -163,11 +150,11 @@ class _File:
                 parts = token.content.rstrip("\n").split("\n")
                 lines = [self._content(row, part) for row, part in enumerate(parts, start=token.map[0])]
         except ValueError:
-            self._lost.append(Notice(token.map[0] + 1, _NOT_FOUND, token.content))
+            self.lost.append(Notice(token.map[0] + 1, _NOT_FOUND, token.content))
             return None
         if opener.type == "paragraph_open":
             lines = self._without_marker(lines, tokens[place - 2].type if place > 1 else "")
-        source = "\n".join(self._text[line.begin : line.end] for line in lines)
+        source = "\n".join(self.text[line.begin : line.end] for line in lines)
         number = token.map[0] + 1
         if opener is not token:
             block = _Block(tuple(lines), read_inline(self._md, source, self._references), number, opener)
@@ -202,7 +189,7 @@ class _File:
 
     def _without_marker(self, lines: list[_Line], parent: str) -> list[_Line]:
         """Return the lines of a paragraph without the `[ ] ` of a task or the `[!NOTE]` of an alert."""
-        first = self._text[lines[0].begin : lines[0].end]
+        first = self.text[lines[0].begin : lines[0].end]
         if parent == "list_item_open" and (task := _TASK.match(first)):
             marked = lines[0]
             lines = [_Line(marked.begin + task.end(), marked.end, marked.prefix + task[0]), *lines[1:]]
@@ -210,21 +197,16 @@ class _File:
             lines = lines[1:]
         return lines
 
-    def write(self, translations: Sequence[Translation]) -> Written:
-        """Return the file with these translations of its units."""
-        passages = (Passage(tuple(block.units()), partial(self._slots, block)) for block in self.blocks)
-        slots, notices = answered_slots(passages, translations)
-        kept = self._fitting([], slots, self._shape(self._text))
-        lines, left = Lines(self._text), {slot.begin for slot in slots} - {slot.begin for slot in kept}
-        notices += (Notice(lines.number(begin)) for begin in sorted(left))
-        return Written(filled(self._text, kept), (*self._lost, *notices))
+    def fitting(self, slots: list[Slot]) -> list[Slot]:
+        """Return those slots with which the file has the same blocks; mostly all."""
+        return self._fitting([], slots, self._shape(self.text))
 
     def _fitting(self, kept: list[Slot], slots: list[Slot], shape: list[tuple[str, int]]) -> list[Slot]:
-        """Return the slots, after those that are kept, with which the file has the same blocks; mostly all.
+        """Return the slots, after those that are kept, with which the file has this shape.
 
         Each half is tried as a whole: to find one slot among a thousand takes some twenty looks at the file.
         """
-        if not slots or self._shape(filled(self._text, [*kept, *slots])) == shape:
+        if not slots or self._shape(filled(self.text, [*kept, *slots])) == shape:
             return slots
         if len(slots) == 1:
             return []
@@ -258,7 +240,7 @@ class _File:
         source, items = write_inline(self._md, items, inline, self._references)
         if block.is_cell:
             return _BARE_PIPE.sub(r"\\|", source)
-        if self._text[block.lines[-1].end :].startswith('"'):  # a title of another dialect
+        if self.text[block.lines[-1].end :].startswith('"'):  # a title of another dialect
             source = source.replace('"', "'")
             items = [item.replace('"', "'") if isinstance(item, str) else item for item in items]
         source = self._as_block(block, source, items)
@@ -293,7 +275,7 @@ class _File:
         first, *others = source.split("\n")
         if not others:
             return first
-        newline = _LINE_END.search(self._text)
+        newline = _LINE_END.search(self.text)
         prefixes = [line.prefix for line in block.lines[1:]] or [""]
         prefixes += prefixes[-1:] * (len(others) - len(prefixes))
         end = newline[0] if newline else "\n"

@@ -1,4 +1,4 @@
-"""Files of messages: JSON, ARB, YAML, Java's properties, Apple's strings and CSV.
+"""Files of messages: JSON, ARB, YAML and CSV; `app_strings.py` has those with backslashes.
 
 Texts at places of a file, each written there as its format wants it.  Only these places are written anew, so that keys,
 comments, order and layout stay.
@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from model.language_codes import subtags_of
-from service.documents.draft import Answer, Draft, Lines, Notice, Passage, Slot, Unit, draft_of_passages, has_language
+from service.documents.draft import Answer, Lines, Notice, Part, Passage, Slot, Unit, has_language
 from service.records import TextFormat
 from service.text.lexer import HTML
 
@@ -52,14 +52,13 @@ def format_of_message(text: str) -> TextFormat:
     return TextFormat.HTML if tags and not any(balance.values()) else TextFormat.PLAIN
 
 
-def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[Slot] = ()) -> Draft:
-    """Return the draft of a file with these messages, in order.
+def part_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[Slot] = ()) -> Part:
+    """Return a file with these messages, in order.
 
     Args:
         fixed: what is written where any message is.
     """
-    passages: list[Passage] = []
-    lost: list[Notice] = []
+    part = Part(source, also=[*fixed])
     lines = Lines(source)
     for message in messages:
         text = message.text
@@ -68,11 +67,11 @@ def draft_of_messages(source: str, messages: Sequence[Message], fixed: Sequence[
         found = pieces_of(text)
         line = lines.number(message.begin)
         if found is None:
-            lost.append(Notice(line, _NO_PIECES, text))
+            part.lost.append(Notice(line, _NO_PIECES, text))
         elif any(map(has_language, found[1::2])):
             units = [Unit(text, message.format or format_of_message(text), line) for text in found[1::2]]
-            passages.append(Passage(tuple(units), partial(_slots, message, found)))
-    return draft_of_passages(source, passages, lost=lost, also=fixed)
+            part.passages.append(Passage(tuple(units), partial(_slots, message, found)))
+    return part
 
 
 def _slots(message: Message, found: Sequence[str], answers: Sequence[Answer]) -> tuple[Slot]:
@@ -126,8 +125,8 @@ def is_language(key: str) -> bool:
 _JSON_TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<key>\s*+:)?+|[{}\[\]]')
 
 
-def read_json(text: str, target_language: str = "", *, is_arb: bool = False) -> Draft:
-    """Return the draft of a JSON file, or of ARB, where what begins with "@" describes messages; raises ValueError."""
+def read_json(text: str, target_language: str = "", *, is_arb: bool = False) -> Part:
+    """Return a JSON file, or of ARB, where what begins with "@" describes messages; raises ValueError."""
     try:
         root = json.loads(text)
     except RecursionError:
@@ -157,15 +156,15 @@ def read_json(text: str, target_language: str = "", *, is_arb: bool = False) -> 
             fixed.append(Slot(*place, json.dumps(target_language.replace("-", "_"))))
         elif not (is_arb and any(one.startswith("@") for one in (*keys, key))):
             messages.append(Message(*place, said, partial(json.dumps, ensure_ascii=is_escaped)))
-    return draft_of_messages(text, messages, fixed)
+    return part_of_messages(text, messages, fixed)
 
 
 _YAML_PROPERTIES = re.compile(r"(?:[&!]\S*+\s++)++")  # anchor and tag before a value
 _YAML_STRING = {None, "!", "tag:yaml.org,2002:str"}
 
 
-def read_yaml(text: str, target_language: str = "") -> Draft:
-    """Return the draft of a YAML file, whose values keep their style; raises ValueError."""
+def read_yaml(text: str, target_language: str = "") -> Part:
+    """Return a YAML file, whose values keep their style; raises ValueError."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast
@@ -196,7 +195,7 @@ def read_yaml(text: str, target_language: str = "") -> Draft:
                     messages.append(_yaml_message(text, place, event, bool(around and around[-1][1])))
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"the file is no YAML: {' '.join(str(error).split())}") from None
-    return draft_of_messages(text, messages, fixed if len(fixed) == 1 else ())
+    return part_of_messages(text, messages, fixed if len(fixed) == 1 else ())
 
 
 def _passed(around: list[list[bool]]) -> bool:
@@ -253,87 +252,11 @@ def _yaml_block(written: str, new: str, *, is_folded: bool) -> str:
     return f"{header}\n{joined}{body[len(body.rstrip()) :]}"
 
 
-_PROPERTY_LINE = re.compile(
-    r"[ \t\f]*+(?P<comment>[#!][^\r\n]*+)?(?P<content>(?:[^\\\r\n]|\\(?:\r\n|[\s\S]))*+)(?:\r\n|\r|\n|\Z)"
-)
-_PROPERTY_KEY = re.compile(r"(?:[^\\\s=:]|\\.)++[ \t\f]*+(?:[=:][ \t\f]*+)?", re.DOTALL)
-_ESCAPE = re.compile(  # of properties and of Apple's strings
-    r"\\(?:[Uu](?P<code>[0-9A-Fa-f]{4})|(?P<line>\r?\n[ \t\f]*+|\r[ \t\f]*+)|(?P<one>.))", re.DOTALL
-)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
-_ARGUMENT = re.compile(r"\{\d")
-
-
-def read_properties(text: str) -> Draft:
-    """Return the draft of Java's properties; values with arguments, of MessageFormat, double their apostrophes."""
-    messages: list[Message] = []
-    at = 0
-    is_ascii = text.isascii()
-    while at < len(text):
-        line = _PROPERTY_LINE.match(text, at)
-        assert line is not None
-        at = max(line.end(), at + 1)
-        if line["comment"] is None and (key := _PROPERTY_KEY.match(text, line.start("content"), line.end("content"))):
-            said = unescaped(text[key.end() : line.end("content")])
-            write = partial(_property, is_ascii=is_ascii, has_arguments=bool(_ARGUMENT.search(said)))
-            messages.append(Message(key.end(), line.end("content"), said, write))
-    return draft_of_messages(text, messages)
-
-
-def unescaped(value: str) -> str:
-    """Return a value of properties, of Apple's strings or of Android's without its escapes."""
-
-    def character(match: re.Match[str]) -> str:
-        if match["code"]:
-            return chr(int(match["code"], 16))
-        return "" if match["line"] is not None else _ESCAPES.get(match["one"], match["one"])
-
-    return _ESCAPE.sub(character, value)
-
-
-def _property(text: str, *, is_ascii: bool, has_arguments: bool) -> str:
-    if has_arguments:
-        text = re.sub(r"(?<!')'(?!')", "''", text)
-    text = text.replace("\\", "\\\\")
-    for letter, character in _ESCAPES.items():
-        text = text.replace(character, f"\\{letter}")
-    if text.startswith(" "):
-        text = "\\" + text
-    if is_ascii:  # an escape has one of UTF-16's units, as in JSON
-        return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in text)
-    return text
-
-
-_ENTRY = re.compile(
-    r"""\s*+(?:/\*.*?\*/|//[^\n]*+|(?:"(?:[^"\\]|\\.)*+"|[\w.$-]++)\s*+=\s*+"(?P<value>(?:[^"\\]|\\.)*+)"\s*+;)|\s++\Z""",
-    re.DOTALL,
-)
-
-
-def read_strings(text: str) -> Draft:
-    """Return the draft of Apple's .strings; raises ValueError."""
-    messages: list[Message] = []
-    at = 0
-    while at < len(text):
-        entry = _ENTRY.match(text, at)
-        if entry is None:
-            raise ValueError(f"the file is no .strings file: line {Lines(text).number(at)} is no entry")
-        if entry["value"] is not None:
-            messages.append(Message(*entry.span("value"), unescaped(entry["value"]), apple_escaped))
-        at = entry.end()
-    return draft_of_messages(text, messages)
-
-
-def apple_escaped(text: str) -> str:
-    """Return a text with its escapes."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-
-
 _SOURCES, _TARGETS = {"source", "source text", "original"}, {"target", "target text", "translation"}
 
 
-def read_csv(text: str, target_language: str = "") -> Draft:
-    """Return the draft of a file in columns; raises ValueError if its quotes do not match.
+def read_csv(text: str, target_language: str = "") -> Part:
+    """Return a file in columns; raises ValueError if its quotes do not match.
 
     A column of the source language fills one of the target's; without these, cells are translated in place.
     """
@@ -347,7 +270,7 @@ def read_csv(text: str, target_language: str = "") -> Draft:
             messages += row
         elif max(source, target) < len(row) and not row[target].text.strip():
             messages.append(row[target]._replace(text=row[source].text))
-    return draft_of_messages(text, messages)
+    return part_of_messages(text, messages)
 
 
 def _columns(head: list[str], target_language: str) -> tuple[int | None, int | None]:

@@ -1,12 +1,13 @@
 """OpenDocument (odt, odp, ods): which parts and elements are language, and how their text is written."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
-from service.documents.draft import FileDraft, Source
-from service.documents.inline import Format, escaped
+from service.documents.draft import Draft, Source
+from service.documents.inline import Atom, Format, Text, escaped
 from service.documents.package import Package, draft_of_parts
-from service.documents.paragraphs import PartReader, Vocabulary, labels_in, names
+from service.documents.paragraphs import PartReader, labels_in, names
 from service.documents.xml import Element, Tag, attributes_at
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -25,65 +26,51 @@ _PARTS = re.compile(r"(?:.*/)?(?:content|styles|meta)\.xml\Z")
 _NO_LOOK = re.compile(r"rsid\Z|\Alanguage|\Acountry|\Arfc-language-tag|\Aletter-(?:spacing|kerning)\Z|\Atext-scale\Z")
 
 
-def _write(form: Format, text: str) -> Source:
-    """Return text in its spans."""
-    prefix = form.prefix
-
-    def element(piece: str) -> str:
-        if piece == "\t":
-            return f"<{prefix}tab/>"
-        if piece == "\n":
-            return f"<{prefix}line-break/>"
-        return f'<{prefix}s {prefix}c="{len(piece)}"/>' if piece.startswith("  ") else escaped(piece)
-
-    return *form.source, "".join(map(element, _PIECES.split(text))) + form.ends
-
-
 _FIELDS = """
     page-number page-count date time author-name author-initials chapter sequence sequence-ref bookmark-ref
     reference-ref note-ref variable-get variable-set user-field-get user-defined expression file-name title subject
     description creation-date modification-date sender-firstname sender-lastname sheet-name placeholder
     database-display conditional-text text-input drop-down
 """
-_ENTRY, _LABEL = ("string-value", "key1", "key2"), ("label", "title")
-_WORDS = Vocabulary(
-    namespaces=_NAMESPACES,
-    paragraphs=frozenset({"text:p", "text:h"}),
-    write=_write,
-    spans=frozenset({"text:span"}),
-    containers={"text:a": "", "text:meta": ""},
-    ruby={"text:ruby": "text:ruby-base"},
-    characters={"text:s": " ", "text:tab": "\t", "text:line-break": "\n"},
-    shown=names(text=_FIELDS),
-    dropped=frozenset({"text:soft-page-break"}),
-    groups=frozenset({"office:annotation"}),
-    skipped=frozenset({"text:tracked-changes", "text:sequence-decls", "text:variable-decls", "office:scripts"}),
-    plain=names(
-        dc="title subject description language",
-        meta="keyword",
-        svg="title desc",
-        table="title desc",
-        text="index-title-template",
-    ),
-    named={
-        "text:a": ("title",),
-        **dict.fromkeys((f"text:{kind}-mark" for kind in ("toc", "alphabetical-index", "user-index")), _ENTRY),
-        "text:hidden-text": ("string-value",),
-        **dict.fromkeys(("text:list-level-style-number", "text:outline-level-style"), ("num-prefix", "num-suffix")),
-        **dict.fromkeys((f"form:{kind}" for kind in ("button", "checkbox", "radio", "fixed-text", "frame")), _LABEL),
-    },
-    languages={
-        "style:text-properties": tuple(
-            name + script for script in ("", "-asian", "-complex") for name in ("language", "country")
-        ),
-        "dc:language": ("",),
-    },
-    space=re.compile(r"[ \t\r\n]+"),
-)
 
 
 class OpenDocumentReader(PartReader):
     """Reads a part of an OpenDocument file."""
+
+    namespaces = _NAMESPACES
+    paragraphs = frozenset({"text:p", "text:h"})
+    groups = frozenset({"office:annotation"})
+    skipped = names(text="tracked-changes sequence-decls variable-decls soft-page-break", office="scripts")
+    text_attributes: ClassVar = {
+        **dict.fromkeys(
+            names(
+                dc="title subject description",
+                meta="keyword",
+                svg="title desc",
+                table="title desc",
+                text="index-title-template",
+            ),
+            ("",),
+        ),
+        "text:a": ("title",),
+        **dict.fromkeys(
+            names(text="toc-mark alphabetical-index-mark user-index-mark"), ("string-value", "key1", "key2")
+        ),
+        "text:hidden-text": ("string-value",),
+        **dict.fromkeys(names(text="list-level-style-number outline-level-style"), ("num-prefix", "num-suffix")),
+        **dict.fromkeys(names(form="button checkbox radio fixed-text frame"), ("label", "title")),
+    }
+    language_attributes: ClassVar = {
+        "style:text-properties": tuple(
+            name + script for script in ("", "-asian", "-complex") for name in ("language", "country")
+        ),
+        "dc:language": ("",),
+    }
+    containers: ClassVar = {"text:a": "", "text:meta": ""}
+    characters: ClassVar = {"text:tab": "\t", "text:line-break": "\n"}
+    ruby: ClassVar = {"text:ruby": "text:ruby-base"}
+    shown = names(text=_FIELDS)
+    space = re.compile(r"[ \t\r\n]+")
 
     def __init__(self, text: str, styles: "dict[str, tuple[str, bool]]") -> None:
         """Read nothing yet.
@@ -91,7 +78,7 @@ class OpenDocumentReader(PartReader):
         Args:
             styles: of the parts before; what this one adds is added.  By name: what it looks like, whether it is code.
         """
-        super().__init__(text, _WORDS)
+        super().__init__(text)
         self._labels = labels_in(_RULE.findall(text))
         self._is_chart = "<office:chart" in text
         self._styles = styles
@@ -138,19 +125,41 @@ class OpenDocumentReader(PartReader):
         is_code = self._knows_code and self._styles.get(name, ("", self.is_code(name)))[1]
         return not (self._is_value or is_code)
 
-    def span_format(self, span: Element) -> tuple[str, bool]:
-        """Return what the style of a span looks like."""
-        name = self._attributes(span.begin, span.content).get("style-name", "")
-        look, is_code = self._styles.get(name, (name, self.is_code(name)))
-        return look, is_code and self._knows_code
+    def atoms_of(self, node: Element, around: Format) -> Iterator[Atom]:
+        """Yield what an element in a paragraph is: of a span, what is in it."""
+        if node.name == "text:span":
+            yield from self._atoms(node.children, self._span_format(node, around))
+        elif node.name == "text:s":
+            count = self._attributes(node.begin, node.content).get("c", "1")
+            yield Text(around, " " * (min(int(count), 1_000) if count.isascii() and count.isdigit() else 1))
+        else:
+            yield from super().atoms_of(node, around)
 
-    def repeats(self, node: Element) -> int:
-        """Return how many spaces an element stands for."""
-        count = self._attributes(node.begin, node.content).get("c", "1")
-        return min(int(count), 1_000) if count.isascii() and count.isdigit() else 1
+    def _span_format(self, span: Element, around: Format) -> Format:
+        style = self._attributes(span.begin, span.content).get("style-name", "")
+        look, is_code = self._styles.get(style, (style, self.is_code(style)))
+        if not look:
+            return around
+        name = self.text[span.begin + 1 : span.content].split()[0].rstrip(">")
+        source, ends = (*around.source, (span.begin, span.content)), f"</{name}>{around.ends}"
+        is_code = around.is_code or (is_code and self._knows_code)
+        return Format(around.key + look, source, around.family, around.prefix, ends, is_code)
+
+    def written(self, form: Format, text: str) -> Source:
+        """Return text in its spans."""
+        prefix = form.prefix
+
+        def element(piece: str) -> str:
+            if piece == "\t":
+                return f"<{prefix}tab/>"
+            if piece == "\n":
+                return f"<{prefix}line-break/>"
+            return f'<{prefix}s {prefix}c="{len(piece)}"/>' if piece.startswith("  ") else escaped(piece)
+
+        return *form.source, "".join(map(element, _PIECES.split(text))) + form.ends
 
 
-def read(package: Package, target_language: str = "") -> FileDraft:
+def read(package: Package, target_language: str = "") -> Draft:
     """Return the draft of an OpenDocument file; raises ValueError."""
     if "content.xml" not in package.entries:
         raise ValueError("the package is no OpenDocument file: it has no part content.xml")

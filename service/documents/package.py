@@ -9,14 +9,14 @@ import re
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from model.language_codes import subtags_of
-from service.documents.draft import Draft, FileDraft, Slot
+from service.documents.draft import Draft, LanguageMark, Part
 from service.documents.xml import require_well_formed
 
 MAX_PARTS = 10_000
@@ -164,32 +164,6 @@ _ASIAN, _BIDI = {"eastAsia", "language-asian", "country-asian"}, {"bidi", "langu
 _SCRIPTS = {"Hans": _ASIAN, "Hant": _ASIAN, "Jpan": _ASIAN, "Kore": _ASIAN, "Arab": _BIDI, "Hebr": _BIDI}
 
 
-@dataclass(slots=True)
-class Said:
-    """What a part says of its language somewhere."""
-
-    name: str  # of the attribute; empty: it is the content of an element
-    language: str  # that it or the attribute before it says
-    begin: int
-    end: int
-    written: str  # what is written there
-
-    @property
-    def slot(self) -> Slot:
-        """What is written anew."""
-        return Slot(self.begin, self.end, self.written)
-
-
-class Part(Protocol):
-    """A part that was read."""
-
-    text: str
-    languages: list[Said]
-
-    def draft(self) -> Draft:
-        """Return the draft of the part."""
-
-
 # What a user should know of parts that stay as they are, and how these are named.
 _REMARKS = {
     "the file has macros, which stay as they are": re.compile(r"vbaproject\.bin\Z|\A(?:basic|scripts)/", re.IGNORECASE),
@@ -200,7 +174,7 @@ _REMARKS = {
 }
 
 
-def draft_of_parts(package: Package, parts: Mapping[str, Part], target_language: str) -> FileDraft:
+def draft_of_parts(package: Package, parts: Mapping[str, Part], target_language: str) -> Draft:
     """Return the draft of a package.
 
     Args:
@@ -208,15 +182,15 @@ def draft_of_parts(package: Package, parts: Mapping[str, Part], target_language:
         target_language: BCP 47, which the parts say afterwards; empty: they say what they said.
     """
     if target_language:
-        _say_language([said for part in parts.values() for said in part.languages], target_language)
-    return FileDraft(
-        {name: part.draft() for name, part in parts.items()},
+        _say_language([mark for part in parts.values() for mark in part.languages], target_language)
+    return Draft(
+        parts,
         lambda texts: package.with_parts({name: text for name, text in texts.items() if text != parts[name].text}),
         tuple(remark for remark, name in _REMARKS.items() if any(map(name.search, package.entries))),
     )
 
 
-def _say_language(said: Iterable[Said], target: str) -> None:
+def _say_language(marks: Sequence[LanguageMark], target: str) -> None:
     """Have what says the language that most of a file is in say the target's."""
     subtags = subtags_of(target)
     if subtags is None:
@@ -224,9 +198,9 @@ def _say_language(said: Iterable[Said], target: str) -> None:
     likely = subtags.likely
     region = subtags.region or likely.region
     apart = _SCRIPTS.get(likely.script, set())  # attributes for scripts that have their own
-    counts = Counter(_language(one.language) for one in said if one.language and one.name not in _ASIAN | _BIDI)
+    counts = Counter(_language(one.language) for one in marks if one.language and one.name not in _ASIAN | _BIDI)
     main = counts.most_common(1)[0][0] if counts else ""
-    for one in said:
+    for one in marks:
         if one.name in _ASIAN | _BIDI:
             is_ours = one.name in apart
         else:

@@ -12,7 +12,7 @@ from html import unescape
 from itertools import pairwise
 from typing import NamedTuple
 
-from service.documents.draft import Answer, Draft, Lines, Passage, Slot, Unit, draft_of_passages, has_language
+from service.documents.draft import Answer, Lines, Part, Passage, Slot, Unit, has_language
 from service.documents.inline import (
     ELEMENT,
     Item,
@@ -199,8 +199,8 @@ def _raw(item: Item, has_references: bool) -> str:
     return escaped(item) if has_references else item
 
 
-def read(text: str, *, has_references: bool) -> Draft:
-    """Return the draft of an SRT file, or of a WebVTT file, which has references ("&amp;").
+def read(text: str, _: str = "", *, has_references: bool) -> Part:
+    """Return an SRT file, or of a WebVTT file, which has references ("&amp;").
 
     Raises:
         ValueError: there is no cue in it.
@@ -208,11 +208,11 @@ def read(text: str, *, has_references: bool) -> Draft:
     if not _TIMING.search(text) and has_language(text.replace("WEBVTT", "", 1)):
         raise ValueError("there is no cue in the file: no line like 00:00:01,000 --> 00:00:02,000")
     lines = Lines(text)
-    passages: list[Passage] = []
+    part = Part(text)
     for group in _groups([one for one in _texts(text, has_references) if has_language(one.words)]):
         unit = Unit(encode(_items_of(group)), TextFormat.XLIFF, lines.number(group[0].begin))
-        passages.append(Passage((unit,), partial(_slots, group, has_references)))
-    return draft_of_passages(text, passages)
+        part.passages.append(Passage((unit,), partial(_slots, group, has_references)))
+    return part
 
 
 def _items_of(group: list[_Text]) -> list[Item]:

@@ -4,9 +4,9 @@ import io
 import zipfile
 from collections.abc import Mapping
 
-from service.documents.draft import FileDraft
+from service.documents.draft import Draft
 from service.documents.formats import DocumentFormat, read_file
-from tests.fakes.shouting import shouted_file
+from tests.fakes.shouting import shouted
 
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _DRAWING = "http://schemas.openxmlformats.org/drawingml/2006"
@@ -84,16 +84,16 @@ def open_text(body: str, styles: str = "") -> bytes:
     return packed({"content.xml": f"<office:document-content {_ODF}>{content}</office:document-content>"})
 
 
-def draft_of(content: bytes, name: str, target: str = "") -> FileDraft:
+def draft_of(content: bytes, name: str, target: str = "") -> Draft:
     """The draft of a file of this format."""
     return read_file(content, DocumentFormat(name), target)
 
 
-def texts_of(draft: FileDraft) -> list[str]:
+def texts_of(draft: Draft) -> list[str]:
     """What is to be translated."""
     return [unit.text for unit in draft.units]
 
 
-def shouted_part(draft: FileDraft, name: str) -> str:
+def shouted_part(draft: Draft, name: str) -> str:
     """A part of a file in capital letters."""
-    return parts_of(shouted_file(draft))[name]
+    return parts_of(shouted(draft).content)[name]

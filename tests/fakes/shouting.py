@@ -1,8 +1,10 @@
 """Translations that tests can foresee: capital letters outside of tags, as a server with a model would place them."""
 
 import re
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
-from service.documents.draft import Draft, FileDraft, Written
+from service.documents.draft import Unit, Written
 from service.engine.wire import FinishReason
 from service.records import TextFormat, TranslatedText, Translation
 
@@ -22,26 +24,28 @@ def shout(text: str, text_format: TextFormat) -> str:
     return "".join(part if _KEPT.fullmatch(part) else part.upper() for part in _KEPT.split(text))
 
 
-def shouted(draft: Draft) -> Written:
+_Content = TypeVar("_Content", str, bytes)
+
+
+class _Read(Protocol[_Content]):
+    """A file, or a part of one."""
+
+    @property
+    def units(self) -> tuple[Unit, ...]: ...
+
+    def write(self, translations: Sequence[Translation]) -> Written[_Content]: ...
+
+
+def shouted(read: _Read[_Content]) -> Written[_Content]:
     """A file in capital letters."""
-    return draft.write([translation_of(shout(unit.text, unit.format)) for unit in draft.units])
+    return read.write([translation_of(shout(unit.text, unit.format)) for unit in read.units])
 
 
-def shouted_file(draft: FileDraft) -> bytes:
-    """A whole file in capital letters."""
-    return draft.write([translation_of(shout(unit.text, unit.format)) for unit in draft.units]).content
-
-
-def echoed_file(draft: FileDraft) -> bytes:
-    """A whole file with its own texts as their translations."""
-    return draft.write([translation_of(unit.text) for unit in draft.units]).content
-
-
-def echoed(draft: Draft) -> Written:
+def echoed(read: _Read[_Content]) -> Written[_Content]:
     """A file with its own texts as their translations."""
-    return draft.write([translation_of(unit.text) for unit in draft.units])
+    return read.write([translation_of(unit.text) for unit in read.units])
 
 
-def answered(draft: Draft, *texts: str) -> str:
+def answered(read: _Read[_Content], *texts: str) -> _Content:
     """A file with these translations."""
-    return draft.write([translation_of(text) for text in texts]).text
+    return read.write([translation_of(text) for text in texts]).content

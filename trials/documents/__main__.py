@@ -35,11 +35,11 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from service.documents.draft import FileDraft, report_of
+from service.documents.draft import Draft, report_of
 from service.documents.formats import DocumentFormat, format_of, read_file
 from service.local import LocalTranslator
 from service.records import TranslateOptions, TranslationRequest, WarningKind
-from tests.fakes.shouting import echoed_file, shouted_file
+from tests.fakes.shouting import echoed, shouted
 from trials.documents.make import convert, make
 
 _KEPT = re.compile(
@@ -57,8 +57,8 @@ def parts_of(content: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def check_same(source: bytes, draft: FileDraft) -> str:
-    before, after = parts_of(source), parts_of(echoed_file(draft))
+def check_same(source: bytes, draft: Draft) -> str:
+    before, after = parts_of(source), parts_of(echoed(draft).content)
     assert list(before) == list(after), "parts"
     changed = [name for name in before if before[name] != after[name]]
     for name in changed:
@@ -66,12 +66,12 @@ def check_same(source: bytes, draft: FileDraft) -> str:
     return f"{len(before) - len(changed)} of {len(before)} parts"
 
 
-def check_elements(source: bytes, draft: FileDraft) -> str:
+def check_elements(source: bytes, draft: Draft) -> str:
     counts = [
         Counter(
             name for part in parts_of(content).values() if part[:1] == b"<" for name in _KEPT.findall(part.decode())
         )
-        for content in (source, shouted_file(draft))
+        for content in (source, shouted(draft).content)
     ]
     assert counts[0] == counts[1], counts[0] - counts[1]
     return str(counts[0].total())
@@ -115,18 +115,18 @@ READERS: dict[DocumentFormat, Callable[[bytes], list[str]]] = {
 _MAY_STAY = re.compile(r"garden\.ini|ls -l|many|\d+ pieces|<number>|never|Plant|State|Pieces|Yes|No")
 
 
-def check_readers(file: Path, draft: FileDraft) -> str:
+def check_readers(file: Path, draft: Draft) -> str:
     reader = READERS.get(format_of(file))
     # Templates are not what python-docx opens, and others' examples have code and formulas anywhere.
     if reader is None or file.suffix[1:] not in READERS or file.parent.name == "odfpy":
         return "-"
-    found = [_MAY_STAY.sub("", text) for text in reader(shouted_file(draft))]
+    found = [_MAY_STAY.sub("", text) for text in reader(shouted(draft).content)]
     lower = [text for text in found if text != text.upper()]
     assert not lower, lower
     return f"{sum(map(bool, found))} texts"
 
 
-def check_model(translator: LocalTranslator, draft: FileDraft) -> tuple[bytes, str]:
+def check_model(translator: LocalTranslator, draft: Draft) -> tuple[bytes, str]:
     request = TranslationRequest(source_language="en", target_language="de")
     by_format: dict[str, list[int]] = {}
     for number, unit in enumerate(draft.units):

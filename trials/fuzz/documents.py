@@ -25,7 +25,7 @@ from pathlib import Path
 from service.documents.formats import format_of, read_file
 from service.documents.xml import require_well_formed
 from tests.fakes.packages import CUT_SENTENCE, open_text, packed, sheet_part, word
-from tests.fakes.shouting import shouted_file
+from tests.fakes.shouting import shouted
 
 SECONDS, MEBIBYTES = 10, 512
 _LONGEST = 100_000  # characters of a part that is damaged further
@@ -128,7 +128,7 @@ def outcome(name: str, content: bytes) -> str:
     except ValueError as error:
         return "refused" if len(str(error).splitlines()) == 1 else f"refused with several lines: {error}"
     texts = [unit.text for unit in draft.units]
-    written = shouted_file(draft)
+    written = shouted(draft).content
     with zipfile.ZipFile(io.BytesIO(written)) as archive:  # parts that nobody reads may be as damaged as they were
         for part, reader in draft.parts.items():
             if reader.units and not part.endswith("html"):
@@ -154,7 +154,7 @@ def main() -> int:
     outcomes, slowest = Counter[str](), (0.0, "")
     for name, content in large().items():
         began = time.process_time()
-        shouted_file(read_file(content, format_of(Path(name)), "de"))
+        shouted(read_file(content, format_of(Path(name)), "de"))
         seconds = time.process_time() - began
         print(f"{name}: {seconds:.1f} s", flush=True)
         assert seconds <= SECONDS, name

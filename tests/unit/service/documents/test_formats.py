@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.documents.formats import DocumentFormat, format_of, read_document, read_file
-from tests.fakes.shouting import shouted_file
+from service.documents.formats import DocumentFormat, format_of, read_file
+from tests.fakes.shouting import shouted
 
 SOURCES = {
     DocumentFormat.TEXT: ("a", "A"),
@@ -27,8 +27,8 @@ SOURCES = {
 def test_every_format_has_a_reader(document_format):
     source, expected = SOURCES[document_format]
 
-    assert shouted_file(read_file(source.encode(), document_format)) == expected.encode()
-    assert shouted_file(read_file(f"\ufeff{source}".encode(), document_format)) == f"\ufeff{expected}".encode()
+    assert shouted(read_file(source.encode(), document_format)).content == expected.encode()
+    assert shouted(read_file(f"\ufeff{source}".encode(), document_format)).content == f"\ufeff{expected}".encode()
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch,
     monkeypatch.delattr("service.documents.gettext", raising=False)
 
     with pytest.raises(ValueError, match=rf"need {package}.*`pip install .*polib pyyaml` \(extra `documents`\)"):
-        read_document("a", document_format)
+        read_file(b"a", document_format)

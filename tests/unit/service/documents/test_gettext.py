@@ -56,13 +56,13 @@ def test_only_the_lines_of_new_translations_change(source, expected, line_end):
 
 @pytest.mark.parametrize("source", [case[1] for case in CASES if case[2] is None])
 def test_a_file_with_nothing_to_do_comes_back_as_it_was(source):
-    assert echoed(gettext.read(HEADER + source, "fr")).text == HEADER + source
+    assert echoed(gettext.read(HEADER + source, "fr")).content == HEADER + source
 
 
 def test_the_header_gets_the_language_and_the_forms_of_plurals():
     header = 'msgid ""\nmsgstr ""\n"Project: p\\n"\n"Language: \\n"\n\n'
     source = header + 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\nmsgstr[1] ""\n'
-    written = polib.pofile(shouted(gettext.read(source, "pl")).text)
+    written = polib.pofile(shouted(gettext.read(source, "pl")).content)
 
     assert written.metadata["Language"] == "pl"
     assert written.metadata["Plural-Forms"].startswith("nplurals=3;")
@@ -72,14 +72,14 @@ def test_the_header_gets_the_language_and_the_forms_of_plurals():
 def test_a_language_without_plurals_has_one_form():
     source = HEADER.replace("nplurals=2", "nplurals=1") + 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
 
-    assert polib.pofile(shouted(gettext.read(source, "ja")).text)[0].msgstr_plural == {0: "B"}
+    assert polib.pofile(shouted(gettext.read(source, "ja")).content)[0].msgstr_plural == {0: "B"}
 
 
 def test_plurals_of_a_language_without_known_forms_stay_with_a_notice():
     source = 'msgid ""\nmsgstr ""\n"Language: xx\\n"\n\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
     written = shouted(gettext.read(source, "xx"))
 
-    assert written.text == source
+    assert written.content == source
     (notice,) = written.notices
     assert (notice.line, notice.source) == (5, "a")
     assert "write Plural-Forms into the header" in notice.message
@@ -123,7 +123,7 @@ def test_a_failed_entry_and_one_without_a_translation_stay():
     source = HEADER + 'msgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr ""\n'
     draft = gettext.read(source)
 
-    assert draft.write([Translation(error=InternalError("broken")), translation_of("")]).text == source
+    assert draft.write([Translation(error=InternalError("broken")), translation_of("")]).content == source
 
 
 def test_what_is_no_po_file_is_refused():
@@ -141,8 +141,8 @@ def test_polib_reads_what_is_written(entries, between, has_header):
     draft = gettext.read(source, "de")
     failed = draft.write([Translation(error=InternalError("broken"))] * len(draft.units))
 
-    assert failed.text == source
-    before, after = polib.pofile(source + "\n"), polib.pofile(shouted(draft).text + "\n")
+    assert failed.content == source
+    before, after = polib.pofile(source + "\n"), polib.pofile(shouted(draft).content + "\n")
     assert [entry.msgid for entry in after] == [entry.msgid for entry in before]
     new = [entry for entry, old in zip(after, before, strict=True) if entry.msgstr != old.msgstr]
     assert [entry.msgstr for entry in new] == [entry.msgid.upper() for entry in new]

@@ -155,18 +155,18 @@ def parsed(text: str) -> list[Any]:
 def test_language_is_translated_and_all_else_stays(source, expected):
     draft = markdown.read(source)
 
-    assert echoed(draft).text == source
+    assert echoed(draft).content == source
     written = shouted(draft)
-    assert written.text == expected
+    assert written.content == expected
     assert written.notices == ()
-    assert parsed(written.text) == parsed(source)  # with the markup of the source
+    assert parsed(written.content) == parsed(source)  # with the markup of the source
 
 
 @pytest.mark.parametrize(("source", "expected"), [case[1:] for case in DIALECTS], ids=[case[0] for case in DIALECTS])
 def test_a_line_of_another_dialect_stays_on_its_own_but_for_its_title(source, expected):
     draft = markdown.read(source)
 
-    assert echoed(draft).text == source
+    assert echoed(draft).content == source
     assert shouted(draft) == (expected, ())
 
 
@@ -255,7 +255,7 @@ def test_emphasis_inside_a_word_is_written_with_asterisks():
 def test_a_block_whose_marks_are_lost_stays_as_it_was_with_a_notice(translation):
     written = markdown.read("x\n\na **b**\n").write([translation_of("y"), translation_of(translation)])
 
-    assert written.text == "y\n\na **b**\n"
+    assert written.content == "y\n\na **b**\n"
     assert written.notices == (Notice(3),)
 
 
@@ -279,7 +279,7 @@ def test_a_block_that_would_change_the_others_is_found_in_few_looks_at_the_file(
 
     written = shouted(markdown.read("\n\n".join([*blocks, "[Toc]", *blocks])))  # "[TOC]" is of another dialect
 
-    assert written.text == "\n\n".join([*blocks, "[Toc]", *blocks]).upper().replace("[TOC]", "[Toc]")
+    assert written.content == "\n\n".join([*blocks, "[Toc]", *blocks]).upper().replace("[TOC]", "[Toc]")
     assert written.notices == (Notice(121),)
     assert len(looks) < 20
 
@@ -326,8 +326,8 @@ _TEXTS = st.one_of(
 def test_every_text_comes_back_as_it_was(source):
     draft = markdown.read(source)
 
-    assert echoed(draft).text == source
-    assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).text == source
+    assert echoed(draft).content == source
+    assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).content == source
 
 
 @given(st.lists(_LINES, max_size=10).map("\n".join))
@@ -335,4 +335,4 @@ def test_every_text_comes_back_as_it_was(source):
 def test_no_mark_of_any_text_is_lost(source):
     marks = [kind for kind, *_ in parsed(source) if kind != "hardbreak"]
 
-    assert [kind for kind, *_ in parsed(shouted(markdown.read(source)).text) if kind != "hardbreak"] == marks
+    assert [kind for kind, *_ in parsed(shouted(markdown.read(source)).content) if kind != "hardbreak"] == marks

@@ -29,7 +29,7 @@ def test_a_unit_of_plain_text_is_a_paragraph(source, units):
 
     assert [unit.text for unit in draft.units] == units
     assert {unit.format for unit in draft.units} <= {TextFormat.PLAIN}
-    assert shouted(draft).text == source.upper()
+    assert shouted(draft).content == source.upper()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -50,7 +50,7 @@ def test_a_long_paragraph_is_cut_where_a_line_ends(line, end, is_cut_after):
     assert "".join(units) == source
     assert max(map(len, units)) <= PIECE + 1
     assert [unit for unit in units if not unit.endswith(is_cut_after + end)] == []
-    assert shouted(read_plain(source)).text == source.upper()
+    assert shouted(read_plain(source)).content == source.upper()
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_unit_of_xml_is_the_content_of_an_element_with_text(source, units):
     if units is not None:
         assert [unit.text for unit in draft.units] == units
     assert {unit.format for unit in draft.units} <= {TextFormat.XML}
-    assert echoed(draft).text == source
-    assert len(shouted(draft).text) == len(source)
+    assert echoed(draft).content == source
+    assert len(shouted(draft).content) == len(source)
 
 
 @pytest.mark.parametrize("source", ["", "a", "<a>", "<a></b>", "<a>&nope;</a>", "<a/><b/>"])
@@ -158,7 +158,7 @@ def test_entities_of_a_file_are_not_expanded():
 def test_a_unit_that_failed_stays():
     draft = read_plain("a\n\nb\n")
 
-    assert draft.write([Translation(error=InternalError("broken")), translation_of("B\n")]).text == "a\n\nB\n"
+    assert draft.write([Translation(error=InternalError("broken")), translation_of("B\n")]).content == "a\n\nB\n"
 
 
 _TAGS = st.sampled_from(
@@ -175,4 +175,4 @@ def test_every_file_comes_back_as_it_was(source, piece):
     finally:
         markup_files.PIECE = old
 
-    assert [echoed(draft).text for draft in drafts] == [source, source]
+    assert [echoed(draft).content for draft in drafts] == [source, source]

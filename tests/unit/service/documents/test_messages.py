@@ -5,17 +5,17 @@ import json
 import pytest
 import yaml
 
-from service.documents.draft import Draft, report_of
-from service.documents.formats import DocumentFormat, format_of, read_document, read_file
+from service.documents.draft import Part, report_of
+from service.documents.formats import DocumentFormat, format_of, read_file
 from tests.fakes.packages import texts_of
-from tests.fakes.shouting import answered, echoed, shouted, shouted_file
+from tests.fakes.shouting import answered, echoed, shouted
 
 
-def draft(name: str, text: str, target: str = "") -> Draft:
-    return read_document(text, DocumentFormat(name), target)
+def draft(name: str, text: str, target: str = "") -> Part:
+    return read_file(text.encode(), DocumentFormat(name), target).parts[""]
 
 
-def texts(found: Draft) -> list[str]:
+def texts(found: Part) -> list[str]:
     return [unit.text for unit in found.units]
 
 
@@ -94,15 +94,15 @@ def test_values_are_translated_and_everything_else_stays(name, source, found, wr
     read = draft(name, source, "de" if name == "csv" else "")
 
     assert texts(read) == found
-    assert echoed(read).text == source
-    assert shouted(read).text == written
+    assert echoed(read).content == source
+    assert shouted(read).content == written
 
 
 @pytest.mark.parametrize("value", ["2024-13-01", "=", "<<", "0x_"])
 def test_a_value_of_yaml_that_only_looks_like_a_date_or_a_number_stays(value):
     file = draft("yaml", f"a: cat\nb: {value}\n")
 
-    assert shouted(file).text == f"a: CAT\nb: {value}\n"
+    assert shouted(file).content == f"a: CAT\nb: {value}\n"
     assert answered(file, value) == f'a: "{value}"\nb: {value}\n'
 
 
@@ -119,10 +119,12 @@ def test_every_translation_is_read_again_as_it_is_from_yaml(written):
 
 
 def test_key_that_is_the_language_becomes_that_of_the_target():
-    assert shouted(draft("yaml", "en:\n  a: cat\n", "de")).text == "de:\n  a: CAT\n"
-    assert shouted(draft("json", '{"en": {"a": "cat"}}', "de")).text == '{"de": {"a": "CAT"}}'
-    assert shouted(draft("arb", '{"@@locale": "en", "a": "cat"}', "pt-BR")).text == '{"@@locale": "pt_BR", "a": "CAT"}'
-    assert shouted(draft("json", '{"en": "cat"}', "de")).text == '{"en": "CAT"}'
+    assert shouted(draft("yaml", "en:\n  a: cat\n", "de")).content == "de:\n  a: CAT\n"
+    assert shouted(draft("json", '{"en": {"a": "cat"}}', "de")).content == '{"de": {"a": "CAT"}}'
+    assert (
+        shouted(draft("arb", '{"@@locale": "en", "a": "cat"}', "pt-BR")).content == '{"@@locale": "pt_BR", "a": "CAT"}'
+    )
+    assert shouted(draft("json", '{"en": "cat"}', "de")).content == '{"en": "CAT"}'
 
 
 def test_branches_of_a_choice_are_messages_of_their_own():
@@ -139,7 +141,7 @@ def test_choice_within_a_sentence_stays_and_is_said():
     read = draft("json", source)
 
     written = read.write([])
-    assert (texts(read), written.text) == ([], source)
+    assert (texts(read), written.content) == ([], source)
     (line,) = report_of(read.units, [], written.notices)
     assert (line["kind"], line["line"]) == ("not_translated", 1)
     assert line["source"] == "You have {n, plural, one{a cat} other{cats}}."
@@ -195,7 +197,7 @@ def test_escapes_are_characters_or_nothing():
     source = '{"a": "cat \\ud83d\\ude00", "b": "dog \\ud83d"}'
     assert texts(draft("json", source)) == ["cat \U0001f600", "dog \ufffd"]
     assert texts(draft("properties", "a = cat \\ud83d\\ude00")) == ["cat \U0001f600"]
-    assert echoed(draft("json", source)).text == source
+    assert echoed(draft("json", source)).content == source
 
 
 def test_apostrophes_of_a_pattern_are_doubled():
@@ -209,7 +211,7 @@ def test_file_in_utf_16_comes_back_in_utf_16():
         read = read_file(mark + STRINGS.encode(encoding), DocumentFormat.STRINGS)
 
         assert texts_of(read)[0] == "The cat"
-        assert shouted_file(read).startswith(mark + '/* A "note"'.encode(encoding))
+        assert shouted(read).content.startswith(mark + '/* A "note"'.encode(encoding))
 
 
 @pytest.mark.parametrize(

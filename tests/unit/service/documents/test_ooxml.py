@@ -16,7 +16,7 @@ from tests.fakes.packages import (
     texts_of,
     word,
 )
-from tests.fakes.shouting import echoed_file, translation_of
+from tests.fakes.shouting import echoed, translation_of
 
 DOCUMENT = "word/document.xml"
 
@@ -233,7 +233,7 @@ def test_language_of_the_text_becomes_that_of_the_translation_and_other_language
     content = packed({**parts_of(word(body)), "docProps/core.xml": core})
 
     def said(target: str) -> list[str]:
-        written = parts_of(echoed_file(draft_of(content, "docx", target)))[DOCUMENT]
+        written = parts_of(echoed(draft_of(content, "docx", target)).content)[DOCUMENT]
         return re.findall(r'w:(?:val|eastAsia)="([\w-]+)"', written)
 
     assert said("de") == ["de-DE", "zh-CN", "de-DE", "zh-CN", "fr-FR", "zh-CN"]

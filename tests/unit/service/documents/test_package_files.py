@@ -10,14 +10,14 @@ import pytest
 
 from service.documents import package
 from tests.fakes.packages import draft_of, office, open_text, packed, parts_of, word
-from tests.fakes.shouting import echoed_file, shouted_file
+from tests.fakes.shouting import echoed, shouted
 
 BODY = "<w:p><w:r><w:t>The cat sleeps.</w:t></w:r></w:p>"
 
 
 def test_package_comes_back_byte_for_byte_where_every_translation_is_its_source():
     for content, name in ((word(BODY), "docx"), (open_text("<text:p>The cat sleeps.</text:p>"), "odt")):
-        assert echoed_file(draft_of(content, name)) == content
+        assert echoed(draft_of(content, name)).content == content
 
 
 def test_parts_without_language_keep_their_compressed_bytes_order_and_method():
@@ -30,7 +30,7 @@ def test_parts_without_language_keep_their_compressed_bytes_order_and_method():
         archive.writestr("media/noise.bin", b"noise " * 99, zipfile.ZIP_DEFLATED, compresslevel=9)
     source = stored.getvalue()
 
-    written = shouted_file(draft_of(source, "docx"))
+    written = shouted(draft_of(source, "docx")).content
 
     with zipfile.ZipFile(io.BytesIO(written)) as archive, zipfile.ZipFile(io.BytesIO(source)) as before:
         assert archive.namelist() == before.namelist()
@@ -55,7 +55,7 @@ def test_package_of_a_stream_with_sizes_behind_its_data_comes_back():
         for name, text in parts_of(word(BODY)).items():
             archive.writestr(name, text)
 
-    assert "THE CAT" in parts_of(shouted_file(draft_of(stream.getvalue(), "docx")))["word/document.xml"]
+    assert "THE CAT" in parts_of(shouted(draft_of(stream.getvalue(), "docx")).content)["word/document.xml"]
 
 
 def patched(content: bytes, begin: int, form: str, value: int) -> bytes:
@@ -171,7 +171,7 @@ def test_macros_signatures_and_embedded_files_are_kept_and_said():
         "the file has a digital signature",
         "the file has other files embedded",
     ]
-    assert list(parts_of(shouted_file(draft)))[-3:] == [
+    assert list(parts_of(shouted(draft).content))[-3:] == [
         "word/vbaProject.bin",
         "_xmlsignatures/a.xml",
         "word/embeddings/b.bin",

@@ -65,7 +65,7 @@ def test_srt_keeps_all_but_the_words(source, expected, line_end):
     text = file_of(source).replace("\n", line_end)
     draft = subtitles.read(text, has_references=False)
 
-    assert echoed(draft).text == text
+    assert echoed(draft).content == text
     assert shouted(draft) == (file_of(expected).replace("\n", line_end), ())
 
 
@@ -92,13 +92,13 @@ VTT = [
 def test_vtt_keeps_all_but_the_words(source, expected):
     draft = subtitles.read(VTT_HEAD + source, has_references=True)
 
-    assert echoed(draft).text == VTT_HEAD + source
+    assert echoed(draft).content == VTT_HEAD + source
     assert shouted(draft) == (VTT_HEAD + expected, ())
 
 
 def test_numbers_and_times_are_those_of_the_source():
     source = file_of([["a cat"], ["sees you and", "me."], ["- Hi.", "- Ho."]])
-    written = shouted(subtitles.read(source, has_references=False)).text
+    written = shouted(subtitles.read(source, has_references=False)).content
 
     before, after = list(srt.parse(source)), list(srt.parse(written))
     assert [(one.index, one.start, one.end) for one in after] == [(one.index, one.start, one.end) for one in before]
@@ -142,7 +142,7 @@ def test_lines_of_a_list_are_translated_apart(lines, units):
     draft = subtitles.read(file_of([lines]), has_references=False)
 
     assert [unit.text for unit in draft.units] == units
-    assert shouted(draft).text == file_of([[line.upper() for line in lines]])
+    assert shouted(draft).content == file_of([[line.upper() for line in lines]])
 
 
 def test_marks_of_speakers_may_be_references():
@@ -150,7 +150,7 @@ def test_marks_of_speakers_may_be_references():
     draft = subtitles.read(VTT_HEAD + source, has_references=True)
 
     assert [unit.text for unit in draft.units] == ["a?", "b."]
-    assert echoed(draft).text == VTT_HEAD + source
+    assert echoed(draft).content == VTT_HEAD + source
 
 
 def test_text_without_an_end_of_sentence_is_translated_a_few_cues_at_a_time():
@@ -203,7 +203,7 @@ def test_cues_whose_tags_are_lost_stay_as_they_were_with_a_notice():
     source = file_of([["a <i>b</i>"], ["c."]])
     written = subtitles.read(source, has_references=False).write([translation_of("A B C.")])
 
-    assert written.text == source
+    assert written.content == source
     assert [notice.line for notice in written.notices] == [3]
 
 
@@ -247,10 +247,10 @@ def test_every_file_comes_back_as_it_was(lines, line_end, has_references):
     source = line_end.join([*lines, "00:01.000 --> 00:02.000", "a", ""])
     draft = subtitles.read(source, has_references=has_references)
 
-    assert echoed(draft).text == source
-    assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).text == source
+    assert echoed(draft).content == source
+    assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).content == source
     timing = re.compile(r"\d --> \d")
-    assert len(timing.findall(shouted(draft).text)) == len(timing.findall(source))
+    assert len(timing.findall(shouted(draft).content)) == len(timing.findall(source))
 
 
 @pytest.mark.parametrize("source", ["", "\n", "WEBVTT\n", "WEBVTT\n\n"])
@@ -259,4 +259,4 @@ def test_a_file_without_a_cue_and_without_language_comes_back_as_it_is(source, h
     draft = subtitles.read(source, has_references=has_references)
 
     assert draft.units == ()
-    assert draft.write([]).text == source
+    assert draft.write([]).content == source

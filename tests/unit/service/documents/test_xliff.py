@@ -123,12 +123,12 @@ CASES = [
 def test_sources_without_a_translation_get_a_target(source, expected):
     draft = read_xliff(source, "de")
 
-    written = shouted(draft).text
+    written = shouted(draft).content
     assert written.replace('"en" target-language="de">', '"en" >') == (expected or source).replace(
         '"en" target-language="de">', '"en" >'
     )
     ET.fromstring(written)
-    assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).text == source
+    assert draft.write([Translation(error=InternalError("broken"))] * len(draft.units)).content == source
 
 
 def test_a_unit_is_the_inline_content_of_a_source():
@@ -145,8 +145,8 @@ def test_the_file_names_its_target_language(written, attribute):
         else "<unit><segment><source>a</source></segment></unit>"
     )
 
-    assert attribute in shouted(read_xliff(written(unit, ""), "de")).text
-    assert 'de"' not in shouted(read_xliff(written(unit, ""), "")).text
+    assert attribute in shouted(read_xliff(written(unit, ""), "de")).content
+    assert 'de"' not in shouted(read_xliff(written(unit, ""), "")).content
 
 
 def test_prefixed_elements_keep_their_prefix():
@@ -155,13 +155,13 @@ def test_prefixed_elements_keep_their_prefix():
         "<x:trans-unit><x:source>a</x:source></x:trans-unit></x:body></x:file></x:xliff>"
     )
 
-    assert '</x:source><x:target state="translated">A</x:target>' in shouted(read_xliff(source, "de")).text
+    assert '</x:source><x:target state="translated">A</x:target>' in shouted(read_xliff(source, "de")).content
 
 
 def test_translations_that_are_the_sources_are_targets_too():
     source = file_1("<trans-unit><source>a</source></trans-unit>")
 
-    assert '<target state="translated">a</target>' in echoed(read_xliff(source, "de")).text
+    assert '<target state="translated">a</target>' in echoed(read_xliff(source, "de")).content
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,8 @@ def test_a_target_that_is_no_translation_still_has_to_be_translated(kind):
     translation = Translation(hypotheses=(hypothesis,), segments=(segment,))
     is_translated = kind is WarningKind.NUMBERS
 
-    first = read_xliff(file_1("<trans-unit><source>a</source></trans-unit>")).write([translation]).text
-    second = read_xliff(file_2("<unit><segment><source>a</source></segment></unit>")).write([translation]).text
+    first = read_xliff(file_1("<trans-unit><source>a</source></trans-unit>")).write([translation]).content
+    second = read_xliff(file_2("<unit><segment><source>a</source></segment></unit>")).write([translation]).content
 
     assert f'state="{"translated" if is_translated else "needs-translation"}"' in first
     assert f'state="{"translated" if is_translated else "initial"}"' in second
