@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar, cast
 
@@ -19,11 +20,12 @@ _KILLED_FIRST = 1_000  # where memory is short: nobody but the caller loses anyt
 _COMMAND = (sys.executable, "-P", "-c", "from service.processes.apart import main; main()")
 
 
-async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
+async def run_apart(work: "partial[_Result]", *, niceness: int, executor: Executor | None = None) -> _Result:
     """Return what a function of a module returns for its arguments; all three can be pickled.
 
     Args:
         niceness: how far the process is behind this one.
+        executor: whose thread waits for the process; None: that of the loop.
 
     Raises:
         Unavailable: there can be no process, or it has ended before the function did, as where memory is short.
@@ -31,7 +33,7 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
     """
     processes, is_over = list[subprocess.Popen[bytes]](), False
 
-    def run() -> bytes:
+    def run() -> tuple[_Result, Exception | None]:
         # It forks without a copy of this process's page tables, which uvloop makes while the loop stands still: one
         # short text in each reading of a document waited for that (`python bench/bench_files.py`).
         command = [*_COMMAND, str(niceness)]
@@ -44,20 +46,19 @@ async def run_apart(work: "partial[_Result]", *, niceness: int) -> _Result:
             if is_over:  # nobody waits any more
                 process.kill()
             answer, _ = process.communicate(pickle.dumps(work, pickle.HIGHEST_PROTOCOL))
-        return answer
+        if not answer:
+            raise Unavailable("the process that did the work has ended before it was done: is there enough memory?")
+        return cast("tuple[_Result, Exception | None]", pickle.loads(answer))  # noqa: S301 - of a process of ours
 
     try:
-        answer = await asyncio.to_thread(run)
+        result, raised = await asyncio.get_running_loop().run_in_executor(executor, run)
     finally:
         is_over = True
         for process in processes:
             process.kill()  # it has ended, mostly
-    if not answer:
-        raise Unavailable("the process that did the work has ended before it was done: is there enough memory?")
-    result, raised = await asyncio.to_thread(pickle.loads, answer)
     if raised is not None:
         raise raised
-    return cast("_Result", result)
+    return result
 
 
 def main() -> None:

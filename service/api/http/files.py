@@ -5,6 +5,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +31,7 @@ MAX_KEPT_BYTES = 128 << 20  # of all files; the oldest go first
 MAX_FILES = 8  # in work at a time, in each process
 MAX_OWN_FILES = 4  # of one client
 TEXTS_AT_ONCE = 64  # of a file: enough for a full batch, and few enough to say how far it is
-MAX_READ = 2  # that are taken apart or put together at a time
+MAX_READ = 2  # that are taken apart or put together at a time, in threads that nothing else waits for
 MAX_OPEN = 256  # jobs that are not over
 MAX_OWN_OPEN = 16  # of one client
 LOST_AFTER_S = 600.0  # a job that nothing is heard of: the process that did it is gone
@@ -108,7 +109,7 @@ class FileTranslator:
         self._router = router
         self._open = Counter[Identity]()  # files in work, by caller
         self._freed = asyncio.Event()  # set when a file is done, and then replaced
-        self._reading = asyncio.Semaphore(MAX_READ)
+        self._readers = ThreadPoolExecutor(MAX_READ, thread_name_prefix="files")
 
     def check(self, wish: TranslationRequest, call: Call) -> None:
         """Raise NotFound or InvalidInput if nothing can be translated as is asked for."""
@@ -157,8 +158,7 @@ class FileTranslator:
         """
         wish = replace(wish, priority=Priority.BATCH if wish.priority is None else wish.priority)
         wanted = _format(file, self._router.translator.limits.max_message_bytes), wish.target_language
-        async with self._reading:
-            units = await _done(partial(units_of, file.content, *wanted), file)
+        units = await self._done(partial(units_of, file.content, *wanted), file)
         call.priority = call.caller.allowed(wish.priority)
         places = sorted(range(len(units)), key=lambda place: units[place].format)  # the texts of a request have one
         translations: dict[int, Translation] = {}
@@ -169,11 +169,19 @@ class FileTranslator:
                 texts = [units[place] for place in some]
                 answers = await _translate(texts, request, call, self._router, is_begun=bool(translations))
                 translations.update(zip(some, map(_as_written, answers), strict=True))
-        async with self._reading:
-            ordered = [translations[place] for place in range(len(units))]
-            content, report, remarks = await _done(partial(translated_file, file.content, *wanted, ordered), file)
+        ordered = [translations[place] for place in range(len(units))]
+        content, report, remarks = await self._done(partial(translated_file, file.content, *wanted, ordered), file)
         call.warn(line["kind"] for line in report)
         yield TranslatedFile(File(file.name, content), report, remarks, sum(len(unit.text) for unit in units))
+
+    async def _done(self, work: "partial[_Result]", file: File) -> _Result:
+        """Return the result of work on a file; that on a large one is done apart, where no other caller notices it."""
+        try:
+            if len(file.content) < _LARGE:
+                return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+            return await run_apart(work, niceness=BEHIND_ALL, executor=self._readers)
+        except ValueError as error:
+            raise InvalidInput(f"file: {error}", field="file") from error
 
     async def translated(self, file: File, wish: TranslationRequest, call: Call) -> TranslatedFile:
         """Return a file with its translations; raises as `translate`, and Overloaded where there is no room for it."""
@@ -196,16 +204,6 @@ def _format(file: File, max_text_bytes: int) -> DocumentFormat:
         message = f"file has {num_bytes:,} bytes, of a {document_format} file {max_text_bytes:,} are accepted"
         raise InvalidInput(message, field="file")
     return document_format
-
-
-async def _done(work: "partial[_Result]", file: File) -> _Result:
-    """Return the result of work on a file; that on a large one is done apart, where no other caller notices it."""
-    try:
-        if len(file.content) < _LARGE:
-            return await asyncio.to_thread(work)
-        return await run_apart(work, niceness=BEHIND_ALL)
-    except ValueError as error:
-        raise InvalidInput(f"file: {error}", field="file") from error
 
 
 async def _translate(

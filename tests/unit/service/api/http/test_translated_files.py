@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -73,6 +75,19 @@ async def test_file_that_was_begun_waits_for_room_and_is_counted_once():
     assert content == b"ONE\n\nTWO\n\nTHREE\n"
     assert router.num_requests == 4
     assert (call.texts, call.finished_texts) == (3, 3)
+
+
+async def test_file_is_read_where_all_threads_of_the_loop_are_held():
+    held = Event()
+    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor(1))
+    threads.submit(held.wait)
+
+    try:
+        content, _ = await asyncio.wait_for(translated(BusyRouter()), 60)
+    finally:
+        held.set()
+
+    assert content == b"ONE\n\nTWO\n\nTHREE\n"
 
 
 async def test_only_segments_with_warnings_are_kept_until_the_file_is_written(monkeypatch):
