@@ -149,7 +149,7 @@ def run(wanted: Bulk, console: Console) -> int:
             elif wanted.engine == "ray":
                 translate_on_ray(job, missing, worker, wanted.ray_address, wanted.num_workers, reporter.part_done)
             else:
-                translate_parts(job, missing, worker(), reporter.part_done)
+                translate_parts(job, missing, worker.open(), reporter.part_done)
         job.finish()
     reporter.summarize()
     return reporter.num_failed

@@ -22,26 +22,26 @@ from service.extras import how_to_install
 from service.records import TranslateAll
 from service.tools.bulk.formats import BulkPart
 from service.tools.bulk.job import BulkJob, OnPart, translate_parts
-from service.tools.bulk.workers import Opener, Say, say_on_stderr
+from service.tools.bulk.workers import BundleWorker, Log, ServerWorker, print_to_stderr
 
-_LAST_WORDS_S = 5.0  # for what workers said before the end
+_LAST_LINES_S = 5.0  # for what workers logged before the end
 
 
 def translate_on_ray(
     job: BulkJob,
     parts: Iterable[BulkPart],
-    opener: Opener,
+    worker: ServerWorker | BundleWorker,
     address: str | None,
     num_workers: int,
     on_part: OnPart,
-    say: Say = say_on_stderr,
+    log: Log = print_to_stderr,
 ) -> None:
     """Translate and keep these parts, in whatever order; after an error of a worker, what has been kept stays.
 
     Args:
         address: of a running cluster; None: one in this machine.
         num_workers: processes, each on a CPU of its own.
-        say: is told here what the workers say there.
+        log: is told here what the workers log there.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
     try:
@@ -52,10 +52,10 @@ def translate_on_ray(
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    with repeated(Queue(actor_options={"num_cpus": 0}), say) as say_from_afar:
+    with forwarded(Queue(actor_options={"num_cpus": 0}), log) as remote_log:
         done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
             RayWorker,
-            fn_constructor_args=(job, opener, say_from_afar),
+            fn_constructor_args=(job, worker, remote_log),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=num_workers),
             num_cpus=1,
@@ -66,23 +66,23 @@ def translate_on_ray(
 
 
 @contextmanager
-def repeated(lines: Any, say: Say) -> Iterator[Callable[[str | None], None]]:
-    """Yield what travels to the workers; `say` is told here what it is told there, through this queue of Ray's."""
+def forwarded(lines: Any, log: Log) -> Iterator[Callable[[str | None], None]]:
+    """Yield the log that travels to the workers; `log` gets its lines here, through this queue of Ray's."""
 
-    def repeat() -> None:
-        with suppress(Exception):  # the queue's node was lost, and with it only words
+    def forward() -> None:
+        with suppress(Exception):  # the queue's node was lost, and with it only the log
             while (line := lines.get()) is not None:
-                with suppress(Exception):  # of `say`: the next line may be heard
-                    say(line)
+                with suppress(Exception):  # of `log`: the next line may be read
+                    log(line)
             lines.shutdown(force=True)  # here, where it holds nobody; a queue that is left ends with the run
 
-    thread = threading.Thread(target=repeat, name="bulk-said", daemon=True)
+    thread = threading.Thread(target=forward, name="bulk-log", daemon=True)
     thread.start()
     try:
         yield partial(_send, lines)
     finally:
         _send(lines, None)
-        thread.join(_LAST_WORDS_S)
+        thread.join(_LAST_LINES_S)
 
 
 def _send(lines: Any, line: str | None) -> None:
@@ -94,9 +94,9 @@ def _send(lines: Any, line: str | None) -> None:
 class RayWorker:
     """An actor with a model or a connection of its own, which is opened with the first part."""
 
-    def __init__(self, job: BulkJob, opener: Opener, say: Say) -> None:
+    def __init__(self, job: BulkJob, worker: ServerWorker | BundleWorker, log: Log) -> None:
         self._job = job
-        self._open = partial(opener, say)
+        self._open = partial(worker.open, log)
         self._translate_all: TranslateAll | None = None
         self._failure = ""
 

@@ -16,24 +16,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from service.client.aio import in_turn
 from service.client.channel import Backoff, ClientConfig, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.records import ModelInfo, Priority, TranslateAll, TranslateOptions, Translation
 
-Say = Callable[[str], None]
-Opener = Callable[[Say], TranslateAll]  # opens what translates, in the process that calls it; it says why it waits
-
+Log = Callable[[str], None]  # takes a line for whoever watches the run
 TranslateBatch = Callable[[list[str]], Sequence[Translation]]
-Reply = TypeVar("Reply")
 
 MAX_OUTAGE_S = 300.0
 # Why there is no room now, and may be later.  Any other refusal may never pass, as of a text that is late even alone.
 _ABOUT_ROOM = frozenset({"queue_full", "token_budget", "client_budget", "queue_seconds"})
 _RETRY = RetryPolicy(initial_backoff_s=0.2, max_backoff_s=10.0, backoff_multiplier=2.0)
-_SAID_AGAIN_AFTER_S = 60.0
+_LOGGED_AGAIN_AFTER_S = 60.0
 # gRPC's own refusal of a request or an answer has no reason of ours, only these words.
 _MESSAGE_TOO_LARGE = "message larger than max"
 # Too large for the memory, or for the time that a call may take.  It may also be that others leave too little of both;
@@ -42,7 +39,7 @@ _LESS_MAY_FIT = frozenset({"out_of_memory", "deadline_unattainable"})
 _CONNECT_S = 2.0  # a server that is there has said within this that it serves, however little patience there is
 
 
-def say_on_stderr(line: str) -> None:
+def print_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -83,38 +80,29 @@ class ServerWorker:
         """Return the same, with which no other model or version may answer."""
         return replace(self, model=info.name, model_version=info.version)
 
-    def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
-        return partial(self._translate_all, say)
+    def open(self, log: Log = print_to_stderr) -> TranslateAll:
+        """Return what translates, in the process that calls it; it logs why it waits."""
+        return partial(self._translate_all, log)
 
-    def _translate_all(self, say: Say, texts: Iterable[str]) -> Iterator[Translation]:
+    def _translate_all(self, log: Log, texts: Iterable[str]) -> Iterator[Translation]:
         from service.client import Client
 
-        has_ended = threading.Event()
-        report = WaitReport(say, max_outage_s=self.max_outage_s)
-
-        def call(batch: list[str]) -> Sequence[Translation]:
+        def translate(batch: list[str]) -> Sequence[Translation]:
             reply = client.translate(batch, options=self.options, model=self.model, priority=Priority.BATCH)
             require_version(self.model_version, reply.model_version, f"{self.address}, model {reply.model}")
             return reply.translations
 
-        def call_patiently(batch: list[str]) -> Sequence[Translation]:
-            return until_answered(
-                partial(late_if_alive, partial(call, batch), partial(client.wait_until_ready, self.ready_s)),
-                max_outage_s=self.max_outage_s,
-                pause=lambda seconds: not has_ended.wait(seconds),
-                on_wait=report.waits,
-                is_final=lambda error: is_too_large(error, len(batch)),
-            )
-
-        translate = partial(translated_in_pieces, translate=call_patiently)
         # A call that waits for a server which is away would end as one that took too long; and what waits and halves
         # here is not to be sent five times by gRPC first.
         once = RetryPolicy(max_attempts=1)
         config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False, retry=once)
         with ExitStack() as stack:
             client = stack.enter_context(Client(self.address, config))
-            batches = stack.enter_context(closing(batches_in_order(texts, translate, self.batch_size, self.max_calls)))
-            stack.callback(has_ended.set)
+            calls = PatientCalls(
+                translate, partial(client.wait_until_ready, self.ready_s), log, max_outage_s=self.max_outage_s
+            )
+            batches = stack.enter_context(closing(batches_in_order(texts, calls, self.batch_size, self.max_calls)))
+            stack.callback(calls.end)
             for translations in batches:
                 yield from translations
 
@@ -140,7 +128,8 @@ class BundleWorker:
         """Return the same, with which no other version may be loaded."""
         return replace(self, model_version=info.version)
 
-    def __call__(self, say: Say = say_on_stderr) -> TranslateAll:
+    def open(self, _: Log = print_to_stderr) -> TranslateAll:
+        """Return what translates, in the process that calls it."""
         from service.local import LocalTranslator
 
         local = LocalTranslator.open(self.bundle, precision=self.precision, threads=self.threads)
@@ -171,7 +160,104 @@ def batches_in_order(
         pool.shutdown(wait=False, cancel_futures=True)  # the calls under way end with their client
 
 
-def is_too_large(error: DragomanError, num_texts: int) -> bool:
+class PatientCalls:
+    """Calls for batches: smaller ones where a batch is too large, and the same again as long as waiting may help.
+
+    Its calls are in threads of their own.
+    """
+
+    def __init__(
+        self,
+        translate: TranslateBatch,
+        ask: Callable[[], None],
+        log: Log,
+        *,
+        max_outage_s: float,
+        pause: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Call nothing yet.
+
+        Args:
+            translate: makes one call.
+            ask: returns when the server says that it serves; raises Unavailable when it does not in time.
+            log: is told once a minute for each reason why a call waits.
+            max_outage_s: how long at a stretch the server may be away, late, or refuse for other reasons than room.
+            pause: waits for so many seconds, or until the end.
+        """
+        self._translate = translate
+        self._ask = ask
+        self._log = log
+        self._max_outage_s = max_outage_s
+        self._has_ended = threading.Event()
+        self._pause = pause or self._has_ended.wait
+        self._clock = clock
+        self._logged_at: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Wait no more: nobody wants the translations."""
+        self._has_ended.set()
+
+    def __call__(self, batch: list[str]) -> list[Translation]:
+        """Translate a batch, by halves where it is too large; a text that is too large alone has that as its error."""
+        try:
+            return [*self._answer(batch)]
+        except (InvalidInput, Overloaded, DeadlineExceeded) as error:
+            if not _is_too_large(error, len(batch)):
+                raise
+            if len(batch) == 1:
+                return [Translation(error=TooLong(f"the text does not fit in a message: {error}", field="text"))]
+        middle = len(batch) // 2
+        return [translation for half in (batch[:middle], batch[middle:]) for translation in self(half)]
+
+    def _answer(self, batch: list[str]) -> Sequence[Translation]:
+        """Return the answer to a batch, for which the call is made again as long as waiting may help."""
+        backoff, away_since = Backoff(_RETRY), None
+        while True:
+            try:
+                return self._call(batch)
+            except (Overloaded, Unavailable, DeadlineExceeded) as error:
+                failure = error
+            if _is_too_large(failure, len(batch)):
+                raise failure
+            if _is_about_room(failure):
+                away_since = None
+            else:
+                now = self._clock()
+                away_since = now if away_since is None else away_since
+                if now - away_since >= self._max_outage_s:
+                    raise failure
+            self._log_wait(failure)
+            self._pause(backoff.next_s(at_least_s=failure.retry_after_s if isinstance(failure, Overloaded) else 0.0))
+            if self._has_ended.is_set():
+                raise failure
+
+    def _call(self, batch: list[str]) -> Sequence[Translation]:
+        """Make one call; one that is late is an outage if the server says nothing when it is asked, too."""
+        try:
+            return self._translate(batch)
+        except DeadlineExceeded as late:
+            try:
+                self._ask()
+            except Unavailable as away:
+                raise Unavailable(f"a call was late ({late}), and {away}") from late
+            except DragomanError:
+                pass  # a refusal is an answer
+            raise
+
+    def _log_wait(self, error: DragomanError) -> None:
+        reason = (type(error).__name__, error.reason if isinstance(error, Overloaded) else "")
+        now = self._clock()
+        with self._lock:
+            if now - self._logged_at.get(reason, float("-inf")) < _LOGGED_AGAIN_AFTER_S:
+                return
+            self._logged_at[reason] = now
+        until = "until there is room" if _is_about_room(error) else f"at most {self._max_outage_s:g} s (--max-outage)"
+        self._log(f"waiting, {until}: {error}")
+
+
+def _is_too_large(error: DragomanError, num_texts: int) -> bool:
     """Whether a batch that was refused like this has to become smaller; waiting alone does not help it."""
     if isinstance(error, Overloaded) and not error.reason and _MESSAGE_TOO_LARGE in str(error):
         return True
@@ -184,98 +270,6 @@ def is_too_large(error: DragomanError, num_texts: int) -> bool:
     return isinstance(error, Overloaded) and error.reason in _LESS_MAY_FIT
 
 
-def translated_in_pieces(batch: list[str], translate: TranslateBatch) -> list[Translation]:
-    """Translate a batch, by halves where it is too large; a text that is too large alone has that as its error."""
-    try:
-        return [*translate(batch)]
-    except (InvalidInput, Overloaded, DeadlineExceeded) as error:
-        if not is_too_large(error, len(batch)):
-            raise
-        if len(batch) == 1:
-            return [Translation(error=TooLong(f"the text does not fit in a message: {error}", field="text"))]
-    middle = len(batch) // 2
-    return [piece for half in (batch[:middle], batch[middle:]) for piece in translated_in_pieces(half, translate)]
-
-
-def until_answered(
-    call: Callable[[], Reply],
-    *,
-    max_outage_s: float,
-    pause: Callable[[float], bool],
-    on_wait: Callable[[DragomanError], None] = lambda _: None,
-    is_final: Callable[[DragomanError], bool] = lambda _: False,
-    clock: Callable[[], float] = time.monotonic,
-) -> Reply:
-    """Return the reply of a call, which is made again while the server has no room, and while it gives no other answer.
-
-    Args:
-        max_outage_s: how long at a stretch the server may be away, late, or refuse for other reasons than room.
-        pause: waits for so many seconds; False: nobody wants the reply any more.
-        on_wait: is told before each pause why there is one.
-        is_final: whether such a failure stays, however often the same call is made.
-    """
-    backoff, away_since = Backoff(_RETRY), None
-    while True:
-        try:
-            return call()
-        except (Overloaded, Unavailable, DeadlineExceeded) as error:
-            failure = error
-        if is_final(failure):
-            raise failure
-        if _is_about_room(failure):
-            away_since = None
-        else:
-            now = clock()
-            away_since = now if away_since is None else away_since
-            if now - away_since >= max_outage_s:
-                raise failure
-        on_wait(failure)
-        if not pause(backoff.next_s(at_least_s=failure.retry_after_s if isinstance(failure, Overloaded) else 0.0)):
-            raise failure
-
-
-def late_if_alive(call: Callable[[], Reply], ask: Callable[[], None]) -> Reply:
-    """Return the reply of a call; one that is late becomes Unavailable if its server says nothing, too.
-
-    Args:
-        ask: returns when the server says that it serves; raises Unavailable when it does not in time.
-    """
-    try:
-        return call()
-    except DeadlineExceeded as late:
-        try:
-            ask()
-        except Unavailable as away:
-            raise Unavailable(f"a call was late ({late}), and {away}") from late
-        except DragomanError:
-            pass  # a refusal is an answer
-        raise
-
-
 def _is_about_room(error: DragomanError) -> bool:
     """Whether it passes when the server has done other work."""
     return isinstance(error, Overloaded) and error.reason in _ABOUT_ROOM
-
-
-class WaitReport:
-    """Says that a run waits and why, once a minute for each reason; its calls are in threads of their own."""
-
-    def __init__(
-        self, say: Callable[[str], None], *, max_outage_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._say = say
-        self._max_outage_s = max_outage_s
-        self._clock = clock
-        self._said_at: dict[tuple[str, str], float] = {}
-        self._lock = threading.Lock()
-
-    def waits(self, error: DragomanError) -> None:
-        """Note that a call waits because of this."""
-        reason = (type(error).__name__, error.reason if isinstance(error, Overloaded) else "")
-        now = self._clock()
-        with self._lock:
-            if now - self._said_at.get(reason, float("-inf")) < _SAID_AGAIN_AFTER_S:
-                return
-            self._said_at[reason] = now
-        until = "until there is room" if _is_about_room(error) else f"at most {self._max_outage_s:g} s (--max-outage)"
-        self._say(f"waiting, {until}: {error}")

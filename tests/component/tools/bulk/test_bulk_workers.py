@@ -13,7 +13,7 @@ from protos import translation_pb2 as pb
 from service.cli.options import Connection
 from service.client.channel import ClientConfig
 from service.records import TranslateOptions, Translation
-from service.tools.bulk.workers import OtherVersion, Say, ServerWorker, batches_in_order, say_on_stderr
+from service.tools.bulk.workers import OtherVersion, ServerWorker, batches_in_order
 from tests.fakes.scripted_server import Context, failing_first, running, shout
 
 __all__ = ["running"]
@@ -57,8 +57,8 @@ def worker(running) -> ServerWorker:
     return ServerWorker(address=running.address, client_config=ClientConfig, options=TranslateOptions())
 
 
-async def translated(worker: ServerWorker, texts: Iterable[str], say: Say = say_on_stderr) -> list[Translation]:
-    return await asyncio.to_thread(lambda: list(worker(say)(texts)))
+async def translated(worker: ServerWorker, texts: Iterable[str]) -> list[Translation]:
+    return await asyncio.to_thread(lambda: list(worker.open()(texts)))
 
 
 def sizes(running) -> list[int]:

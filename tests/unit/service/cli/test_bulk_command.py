@@ -35,7 +35,7 @@ class Worker:
     def pinned(self, info: ModelInfo) -> "Worker":
         return self
 
-    def __call__(self) -> TranslateAll:
+    def open(self) -> TranslateAll:
         self.times_opened += 1
         return self.translate_all
 

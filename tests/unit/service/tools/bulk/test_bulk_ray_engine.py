@@ -1,10 +1,11 @@
-"""What ends a run on Ray comes from the worker as it was there, and what workers say holds nobody."""
+"""What ends a run on Ray comes from the worker as it was there, and what workers log holds nobody."""
 
 import queue
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,15 +13,23 @@ from service.errors import Overloaded, Unavailable
 from service.records import TranslateAll, Translation
 from service.tools.bulk import ray_engine
 from service.tools.bulk.job import BulkJob, JobError
-from service.tools.bulk.ray_engine import RayWorker, raise_failure, repeated
-from service.tools.bulk.workers import OtherVersion, Say
+from service.tools.bulk.ray_engine import RayWorker, forwarded, raise_failure
+from service.tools.bulk.workers import Log, OtherVersion
 from tests.fakes.bulk_jobs import job_of
 
 WITHIN_S = 120.0
 
 
-def silence(_: str) -> None:
-    """Nothing to say."""
+@dataclass
+class FakeWorker:
+    """Opens what it is given; an error, where it cannot be opened."""
+
+    translate_all: TranslateAll | JobError
+
+    def open(self, _: Log) -> TranslateAll:
+        if isinstance(self.translate_all, JobError):
+            raise self.translate_all
+        return self.translate_all
 
 
 @pytest.fixture
@@ -30,15 +39,9 @@ def job(tmp_path: Path) -> BulkJob:
 
 
 def worked(job: BulkJob, translate_all: TranslateAll | JobError) -> list[str]:
-    """The failures of a worker that is given all parts; with an error, it cannot be opened."""
-
-    def opener(say: Say = silence) -> TranslateAll:
-        if isinstance(translate_all, JobError):
-            raise translate_all
-        return translate_all
-
+    """The failures of a worker that is given all parts."""
     with job.opened():
-        worker = RayWorker(job, opener, silence)
+        worker = RayWorker(job, cast("Any", FakeWorker(translate_all)), print)
         columns = zip(*((part.index, part.start, part.count) for part in job.parts), strict=True)
         failures: list[str] = worker(dict(zip(("index", "start", "count"), columns, strict=True)))["failure"]
         return failures
@@ -101,25 +104,25 @@ class RayQueue:
 def test_a_line_that_cannot_be_told_does_not_silence_the_next():
     lines, told = RayQueue(), list[str]()
 
-    def say(line: str) -> None:
+    def log(line: str) -> None:
         if line == "first":
             raise BrokenPipeError
         told.append(line)
 
-    with repeated(lines, say) as say_from_afar:
-        say_from_afar("first")
-        say_from_afar("second")
+    with forwarded(lines, log) as remote_log:
+        remote_log("first")
+        remote_log("second")
 
     assert told == ["second"]
     assert lines.is_shut_down.wait(WITHIN_S)
 
 
 def test_a_queue_that_is_lost_holds_neither_worker_nor_run(monkeypatch):
-    monkeypatch.setattr(ray_engine, "_LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(ray_engine, "_LAST_LINES_S", 0.01)
     lines, told = RayQueue(is_lost=True), list[str]()
 
-    with repeated(lines, told.append) as say_from_afar:
-        say_from_afar("nobody hears this")
+    with forwarded(lines, told.append) as remote_log:
+        remote_log("nobody hears this")
 
     assert told == []
     assert not lines.is_shut_down.is_set()
