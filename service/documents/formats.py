@@ -49,12 +49,6 @@ def _read_markdown(text: str, _: str) -> Part:
     return markdown.read(text)
 
 
-def _read_gettext(text: str, target_language: str) -> Part:
-    from service.documents import gettext
-
-    return gettext.read(text, target_language)
-
-
 # Suffixes, and what reads a file for a target language.
 _TEXTS: dict[DocumentFormat, tuple[str, Callable[[str, str], Part]]] = {
     DocumentFormat.TEXT: (".txt", markup_files.read_plain),
@@ -64,7 +58,7 @@ _TEXTS: dict[DocumentFormat, tuple[str, Callable[[str, str], Part]]] = {
     DocumentFormat.MARKDOWN: (".md .markdown", _read_markdown),
     DocumentFormat.SRT: (".srt", partial(subtitles.read, has_references=False)),
     DocumentFormat.VTT: (".vtt", partial(subtitles.read, has_references=True)),
-    DocumentFormat.PO: (".po .pot", _read_gettext),
+    DocumentFormat.PO: (".po .pot", app_strings.read_po),
     DocumentFormat.JSON: (".json", messages.read_json),
     DocumentFormat.ARB: (".arb", partial(messages.read_json, is_arb=True)),
     DocumentFormat.YAML: (".yaml .yml", messages.read_yaml),

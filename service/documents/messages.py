@@ -1,4 +1,4 @@
-"""Files of messages: JSON, ARB, YAML and CSV; `app_strings.py` has those with backslashes.
+"""Files of messages: JSON, ARB, YAML and CSV; `app_strings.py` has those of programs.
 
 Texts at places of a file, each written there as its format wants it.  Only these places are written anew, so that keys,
 comments, order and layout stay.

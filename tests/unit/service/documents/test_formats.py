@@ -64,11 +64,10 @@ def test_another_suffix_is_refused_with_a_way_out(name):
 )
 def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch, document_format, module, package):
     for name in [name for name in sys.modules if name.startswith("service.documents.")]:
-        if name.rpartition(".")[2] in {"markdown", "markdown_inline", "gettext"}:
+        if name.rpartition(".")[2] in {"markdown", "markdown_inline"}:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delattr("service.documents.markdown", raising=False)
-    monkeypatch.delattr("service.documents.gettext", raising=False)
 
     with pytest.raises(ValueError, match=rf"need {package}.*`pip install .*polib pyyaml` \(extra `documents`\)"):
         read_file(b"a", document_format)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.documents import gettext
+from service.documents.app_strings import read_po
 from service.errors import InternalError
 from service.records import TextFormat, Translation
 from tests.fakes.shouting import answered, echoed, shouted, translation_of
@@ -51,18 +51,18 @@ def test_only_the_lines_of_new_translations_change(source, expected, line_end):
     before = (HEADER + 'msgid "x"\nmsgstr "y"\n\n' + source).replace("\n", line_end)
     after = (HEADER + 'msgid "x"\nmsgstr "y"\n\n' + (expected or source)).replace("\n", line_end)
 
-    assert shouted(gettext.read(before, "de")) == (after, ())
+    assert shouted(read_po(before, "de")) == (after, ())
 
 
 @pytest.mark.parametrize("source", [case[1] for case in CASES if case[2] is None])
 def test_a_file_with_nothing_to_do_comes_back_as_it_was(source):
-    assert echoed(gettext.read(HEADER + source, "fr")).content == HEADER + source
+    assert echoed(read_po(HEADER + source, "fr")).content == HEADER + source
 
 
 def test_the_header_gets_the_language_and_the_forms_of_plurals():
     header = 'msgid ""\nmsgstr ""\n"Project: p\\n"\n"Language: \\n"\n\n'
     source = header + 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\nmsgstr[1] ""\n'
-    written = polib.pofile(shouted(gettext.read(source, "pl")).content)
+    written = polib.pofile(shouted(read_po(source, "pl")).content)
 
     assert written.metadata["Language"] == "pl"
     assert written.metadata["Plural-Forms"].startswith("nplurals=3;")
@@ -72,12 +72,12 @@ def test_the_header_gets_the_language_and_the_forms_of_plurals():
 def test_a_language_without_plurals_has_one_form():
     source = HEADER.replace("nplurals=2", "nplurals=1") + 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
 
-    assert polib.pofile(shouted(gettext.read(source, "ja")).content)[0].msgstr_plural == {0: "B"}
+    assert polib.pofile(shouted(read_po(source, "ja")).content)[0].msgstr_plural == {0: "B"}
 
 
 def test_plurals_of_a_language_without_known_forms_stay_with_a_notice():
     source = 'msgid ""\nmsgstr ""\n"Language: xx\\n"\n\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
-    written = shouted(gettext.read(source, "xx"))
+    written = shouted(read_po(source, "xx"))
 
     assert written.content == source
     (notice,) = written.notices
@@ -86,7 +86,7 @@ def test_plurals_of_a_language_without_known_forms_stay_with_a_notice():
 
 
 def test_a_message_with_tags_is_html():
-    draft = gettext.read(HEADER + 'msgid "a <b>c</b>"\nmsgstr ""\n\nmsgid "1 < a"\nmsgstr ""\n')
+    draft = read_po(HEADER + 'msgid "a <b>c</b>"\nmsgstr ""\n\nmsgid "1 < a"\nmsgstr ""\n')
 
     assert [unit.format for unit in draft.units] == [TextFormat.HTML, TextFormat.PLAIN]
 
@@ -104,15 +104,15 @@ def test_a_message_with_tags_is_html():
     ],
 )
 def test_only_a_message_of_one_line_with_tags_in_pairs_is_html(message, is_html):
-    [unit] = gettext.read(HEADER + f'msgid "{message}"\nmsgstr ""\n').units
+    [unit] = read_po(HEADER + f'msgid "{message}"\nmsgstr ""\n').units
 
     assert (unit.format is TextFormat.HTML) is is_html
 
 
 def test_long_translations_are_wrapped_as_gettext_does_unless_the_file_has_longer_lines():
     long = "word " * 40
-    wrapped = answered(gettext.read(HEADER + 'msgid "a"\nmsgstr ""\n'), long)
-    unwrapped = answered(gettext.read(HEADER + f'msgid "{long}"\nmsgstr ""\n'), long)
+    wrapped = answered(read_po(HEADER + 'msgid "a"\nmsgstr ""\n'), long)
+    unwrapped = answered(read_po(HEADER + f'msgid "{long}"\nmsgstr ""\n'), long)
 
     assert max(map(len, wrapped.splitlines())) <= 80
     assert f'msgstr "{long}"\n' in unwrapped
@@ -121,14 +121,14 @@ def test_long_translations_are_wrapped_as_gettext_does_unless_the_file_has_longe
 
 def test_a_failed_entry_and_one_without_a_translation_stay():
     source = HEADER + 'msgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr ""\n'
-    draft = gettext.read(source)
+    draft = read_po(source)
 
     assert draft.write([Translation(error=InternalError("broken")), translation_of("")]).content == source
 
 
 def test_what_is_no_po_file_is_refused():
     with pytest.raises(ValueError, match="no gettext PO file: Syntax error"):
-        gettext.read("hello\n")
+        read_po("hello\n")
 
 
 _ENTRIES = st.lists(st.sampled_from([case[1] for case in CASES]), max_size=6)
@@ -138,7 +138,7 @@ _ENTRIES = st.lists(st.sampled_from([case[1] for case in CASES]), max_size=6)
 @settings(max_examples=100, deadline=None)
 def test_polib_reads_what_is_written(entries, between, has_header):
     source = (HEADER if has_header else "") + between.join(entries)
-    draft = gettext.read(source, "de")
+    draft = read_po(source, "de")
     failed = draft.write([Translation(error=InternalError("broken"))] * len(draft.units))
 
     assert failed.content == source
