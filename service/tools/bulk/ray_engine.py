@@ -10,11 +10,8 @@ kind, which decides what the command says and its exit code.
 import logging
 import os
 import pickle
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from service.errors import DragomanError
@@ -22,9 +19,7 @@ from service.extras import how_to_install
 from service.records import TranslateAll
 from service.tools.bulk.formats import BulkPart
 from service.tools.bulk.job import BulkJob, OnPart, translate_parts
-from service.tools.bulk.workers import BundleWorker, Log, ServerWorker, print_to_stderr
-
-_LAST_LINES_S = 5.0  # for what workers logged before the end
+from service.tools.bulk.workers import BundleWorker, ServerWorker
 
 
 def translate_on_ray(
@@ -34,69 +29,40 @@ def translate_on_ray(
     address: str | None,
     num_workers: int,
     on_part: OnPart,
-    log: Log = print_to_stderr,
 ) -> None:
     """Translate and keep these parts, in whatever order; after an error of a worker, what has been kept stays.
 
     Args:
         address: of a running cluster; None: one in this machine.
         num_workers: processes, each on a CPU of its own.
-        log: is told here what the workers log there.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
     try:
         import ray  # noqa: PLC0415 - of the extra `ray`
-        from ray.util.queue import Queue  # noqa: PLC0415 - as above
     except ImportError as error:
         raise ValueError(f"--engine ray needs Ray: {how_to_install('ray')}") from error
-    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
+    # What workers log, such as why they wait, Ray repeats here.
+    ray.init(address=address, ignore_reinit_error=True, log_to_driver=True, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    with forwarded(Queue(actor_options={"num_cpus": 0}), log) as remote_log:
-        done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
-            RayWorker,
-            fn_constructor_args=(job, worker, remote_log),
-            batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=num_workers),
-            num_cpus=1,
-        )
-        for row in done.iter_rows():
-            raise_failure(row["failure"])
-            on_part(BulkPart(int(row["index"]), int(row["start"]), int(row["count"])))
-
-
-@contextmanager
-def forwarded(lines: Any, log: Log) -> Iterator[Callable[[str | None], None]]:
-    """Yield the log that travels to the workers; `log` gets its lines here, through this queue of Ray's."""
-
-    def forward() -> None:
-        with suppress(Exception):  # the queue's node was lost, and with it only the log
-            while (line := lines.get()) is not None:
-                with suppress(Exception):  # of `log`: the next line may be read
-                    log(line)
-            lines.shutdown(force=True)  # here, where it holds nobody; a queue that is left ends with the run
-
-    thread = threading.Thread(target=forward, name="bulk-log", daemon=True)
-    thread.start()
-    try:
-        yield partial(_send, lines)
-    finally:
-        _send(lines, None)
-        thread.join(_LAST_LINES_S)
-
-
-def _send(lines: Any, line: str | None) -> None:
-    """Put a line into the queue without waiting until it is there: a queue that is lost must hold nobody."""
-    with suppress(Exception):
-        lines.actor.put_nowait.remote(line)
+    done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
+        RayWorker,
+        fn_constructor_args=(job, worker),
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(size=num_workers),
+        num_cpus=1,
+    )
+    for row in done.iter_rows():
+        raise_failure(row["failure"])
+        on_part(BulkPart(int(row["index"]), int(row["start"]), int(row["count"])))
 
 
 class RayWorker:
     """An actor with a model or a connection of its own, which is opened with the first part."""
 
-    def __init__(self, job: BulkJob, worker: ServerWorker | BundleWorker, log: Log) -> None:
+    def __init__(self, job: BulkJob, worker: ServerWorker | BundleWorker) -> None:
         self._job = job
-        self._open = partial(worker.open, log)
+        self._worker = worker
         self._translate_all: TranslateAll | None = None
         self._failure = ""
 
@@ -112,7 +78,7 @@ class RayWorker:
         """
         try:
             if not self._failure:
-                self._translate_all = self._translate_all or self._open()
+                self._translate_all = self._translate_all or self._worker.open()
                 translate_parts(self._job, [part], self._translate_all, lambda _: None)
         except (DragomanError, ValueError, OSError) as error:
             self._failure = pickle.dumps(error).hex()

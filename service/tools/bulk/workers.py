@@ -23,24 +23,19 @@ from service.client.channel import Backoff, ClientConfig, RetryPolicy
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
 from service.records import ModelInfo, Priority, TranslateAll, TranslateOptions, Translation
 
-Log = Callable[[str], None]  # takes a line for whoever watches the run
 TranslateBatch = Callable[[list[str]], Sequence[Translation]]
 
 MAX_OUTAGE_S = 300.0
 # Why there is no room now, and may be later.  Any other refusal may never pass, as of a text that is late even alone.
 _ABOUT_ROOM = frozenset({"queue_full", "token_budget", "client_budget", "queue_seconds"})
 _RETRY = RetryPolicy(initial_backoff_s=0.2, max_backoff_s=10.0, backoff_multiplier=2.0)
-_LOGGED_AGAIN_AFTER_S = 60.0
+_SAID_AGAIN_AFTER_S = 60.0
 # gRPC's own refusal of a request or an answer has no reason of ours, only these words.
 _MESSAGE_TOO_LARGE = "message larger than max"
 # Too large for the memory, or for the time that a call may take.  It may also be that others leave too little of both;
 # then half of it is refused too, down to one text, and that waits.
 _LESS_MAY_FIT = frozenset({"out_of_memory", "deadline_unattainable"})
 _CONNECT_S = 2.0  # a server that is there has said within this that it serves, however little patience there is
-
-
-def print_to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 class OtherVersion(DragomanError):
@@ -80,11 +75,11 @@ class ServerWorker:
         """Return the same, with which no other model or version may answer."""
         return replace(self, model=info.name, model_version=info.version)
 
-    def open(self, log: Log = print_to_stderr) -> TranslateAll:
-        """Return what translates, in the process that calls it; it logs why it waits."""
-        return partial(self._translate_all, log)
+    def open(self) -> TranslateAll:
+        """Return what translates, in the process that calls it; it says on standard error why it waits."""
+        return self._translate_all
 
-    def _translate_all(self, log: Log, texts: Iterable[str]) -> Iterator[Translation]:
+    def _translate_all(self, texts: Iterable[str]) -> Iterator[Translation]:
         from service.client import Client
 
         def translate(batch: list[str]) -> Sequence[Translation]:
@@ -98,9 +93,8 @@ class ServerWorker:
         config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False, retry=once)
         with ExitStack() as stack:
             client = stack.enter_context(Client(self.address, config))
-            calls = PatientCalls(
-                translate, partial(client.wait_until_ready, self.ready_s), log, max_outage_s=self.max_outage_s
-            )
+            ask = partial(client.wait_until_ready, self.ready_s)
+            calls = PatientCalls(translate, ask, max_outage_s=self.max_outage_s)
             batches = stack.enter_context(closing(batches_in_order(texts, calls, self.batch_size, self.max_calls)))
             stack.callback(calls.end)
             for translations in batches:
@@ -128,7 +122,7 @@ class BundleWorker:
         """Return the same, with which no other version may be loaded."""
         return replace(self, model_version=info.version)
 
-    def open(self, _: Log = print_to_stderr) -> TranslateAll:
+    def open(self) -> TranslateAll:
         """Return what translates, in the process that calls it."""
         from service.local import LocalTranslator
 
@@ -170,7 +164,6 @@ class PatientCalls:
         self,
         translate: TranslateBatch,
         ask: Callable[[], None],
-        log: Log,
         *,
         max_outage_s: float,
         pause: Callable[[float], object] | None = None,
@@ -181,18 +174,16 @@ class PatientCalls:
         Args:
             translate: makes one call.
             ask: returns when the server says that it serves; raises Unavailable when it does not in time.
-            log: is told once a minute for each reason why a call waits.
             max_outage_s: how long at a stretch the server may be away, late, or refuse for other reasons than room.
             pause: waits for so many seconds, or until the end.
         """
         self._translate = translate
         self._ask = ask
-        self._log = log
         self._max_outage_s = max_outage_s
         self._has_ended = threading.Event()
         self._pause = pause or self._has_ended.wait
         self._clock = clock
-        self._logged_at: dict[tuple[str, str], float] = {}
+        self._said_at: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
     def end(self) -> None:
@@ -228,7 +219,7 @@ class PatientCalls:
                 away_since = now if away_since is None else away_since
                 if now - away_since >= self._max_outage_s:
                     raise failure
-            self._log_wait(failure)
+            self._say_why(failure)
             self._pause(backoff.next_s(at_least_s=failure.retry_after_s if isinstance(failure, Overloaded) else 0.0))
             if self._has_ended.is_set():
                 raise failure
@@ -246,15 +237,16 @@ class PatientCalls:
                 pass  # a refusal is an answer
             raise
 
-    def _log_wait(self, error: DragomanError) -> None:
+    def _say_why(self, error: DragomanError) -> None:
+        """Say that a call waits because of this, once a minute for each reason."""
         reason = (type(error).__name__, error.reason if isinstance(error, Overloaded) else "")
         now = self._clock()
         with self._lock:
-            if now - self._logged_at.get(reason, float("-inf")) < _LOGGED_AGAIN_AFTER_S:
+            if now - self._said_at.get(reason, float("-inf")) < _SAID_AGAIN_AFTER_S:
                 return
-            self._logged_at[reason] = now
+            self._said_at[reason] = now
         until = "until there is room" if _is_about_room(error) else f"at most {self._max_outage_s:g} s (--max-outage)"
-        self._log(f"waiting, {until}: {error}")
+        print(f"waiting, {until}: {error}", file=sys.stderr, flush=True)
 
 
 def _is_too_large(error: DragomanError, num_texts: int) -> bool:
