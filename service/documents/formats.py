@@ -5,6 +5,7 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import PurePath
+from typing import Self, TypeAlias
 
 from service.documents import app_strings, markup_files, messages, ooxml, opendocument, subtitles
 from service.documents.draft import Draft, Line, Part, Unit, report_of
@@ -16,71 +17,58 @@ _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BYTE_ORDER_MARK = "\ufeff"  # it comes back, and no reader sees it
 
 
-class DocumentFormat(StrEnum):
-    """Formats of files."""
-
-    TEXT = "text"
-    HTML = "html"
-    XML = "xml"
-    XLIFF = "xliff"
-    MARKDOWN = "markdown"
-    SRT = "srt"
-    VTT = "vtt"
-    PO = "po"
-    DOCX = "docx"
-    PPTX = "pptx"
-    XLSX = "xlsx"
-    ODT = "odt"
-    ODP = "odp"
-    ODS = "ods"
-    EPUB = "epub"
-    JSON = "json"
-    ARB = "arb"
-    YAML = "yaml"
-    STRINGS = "strings"
-    STRINGSDICT = "stringsdict"
-    PROPERTIES = "properties"
-    CSV = "csv"
-
-
 def _read_markdown(text: str, _: str) -> Part:
     from service.documents import markdown
 
     return markdown.read(text)
 
 
-# Suffixes, and what reads a file for a target language.
-_TEXTS: dict[DocumentFormat, tuple[str, Callable[[str, str], Part]]] = {
-    DocumentFormat.TEXT: (".txt", markup_files.read_plain),
-    DocumentFormat.HTML: (".html .htm .xhtml", markup_files.read_html),
-    DocumentFormat.XML: (".xml", markup_files.read_xml),
-    DocumentFormat.XLIFF: (".xliff .xlf", markup_files.read_xliff),
-    DocumentFormat.MARKDOWN: (".md .markdown", _read_markdown),
-    DocumentFormat.SRT: (".srt", partial(subtitles.read, has_references=False)),
-    DocumentFormat.VTT: (".vtt", partial(subtitles.read, has_references=True)),
-    DocumentFormat.PO: (".po .pot", app_strings.read_po),
-    DocumentFormat.JSON: (".json", messages.read_json),
-    DocumentFormat.ARB: (".arb", partial(messages.read_json, is_arb=True)),
-    DocumentFormat.YAML: (".yaml .yml", messages.read_yaml),
-    DocumentFormat.STRINGS: (".strings", app_strings.read_strings),
-    DocumentFormat.STRINGSDICT: (".stringsdict", app_strings.read_stringsdict),
-    DocumentFormat.PROPERTIES: (".properties", app_strings.read_properties),
-    DocumentFormat.CSV: (".csv .tsv", messages.read_csv),
-}
-# Formats that are no texts; the limits of packages hold for them.
-PACKAGES: dict[DocumentFormat, tuple[str, Callable[[Package, str], Draft]]] = {
-    DocumentFormat.DOCX: (".docx .docm .dotx .dotm", ooxml.read),
-    DocumentFormat.PPTX: (".pptx .pptm .potx .potm .ppsx .ppsm", ooxml.read),
-    DocumentFormat.XLSX: (".xlsx .xlsm .xltx .xltm", ooxml.read),
-    DocumentFormat.ODT: (".odt .ott", opendocument.read),
-    DocumentFormat.ODP: (".odp .otp .odg", opendocument.read),
-    DocumentFormat.ODS: (".ods .ots", opendocument.read),
-    DocumentFormat.EPUB: (".epub", markup_files.read_book),
-}
+_ReadText: TypeAlias = Callable[[str, str], Part]  # text, target language
+_ReadPackage: TypeAlias = Callable[[Package, str], Draft]
+
+
+class DocumentFormat(StrEnum):
+    """Formats of files: name, suffixes, and what reads a text or a package."""
+
+    suffixes: str
+    read_text: _ReadText | None
+    read_package: _ReadPackage | None  # of formats that are no texts; the limits of packages hold for them
+
+    def __new__(
+        cls, name: str, suffixes: str = "", read_text: _ReadText | None = None, read_package: _ReadPackage | None = None
+    ) -> Self:
+        """Return a format, which is its name."""
+        member = str.__new__(cls, name)
+        member._value_, member.suffixes = name, suffixes
+        member.read_text, member.read_package = read_text, read_package
+        return member
+
+    TEXT = "text", ".txt", markup_files.read_plain
+    HTML = "html", ".html .htm .xhtml", markup_files.read_html
+    XML = "xml", ".xml", markup_files.read_xml
+    XLIFF = "xliff", ".xliff .xlf", markup_files.read_xliff
+    MARKDOWN = "markdown", ".md .markdown", _read_markdown
+    SRT = "srt", ".srt", partial(subtitles.read, has_references=False)
+    VTT = "vtt", ".vtt", partial(subtitles.read, has_references=True)
+    PO = "po", ".po .pot", app_strings.read_po
+    DOCX = "docx", ".docx .docm .dotx .dotm", None, ooxml.read
+    PPTX = "pptx", ".pptx .pptm .potx .potm .ppsx .ppsm", None, ooxml.read
+    XLSX = "xlsx", ".xlsx .xlsm .xltx .xltm", None, ooxml.read
+    ODT = "odt", ".odt .ott", None, opendocument.read
+    ODP = "odp", ".odp .otp .odg", None, opendocument.read
+    ODS = "ods", ".ods .ots", None, opendocument.read
+    EPUB = "epub", ".epub", None, markup_files.read_book
+    JSON = "json", ".json", messages.read_json
+    ARB = "arb", ".arb", partial(messages.read_json, is_arb=True)
+    YAML = "yaml", ".yaml .yml", messages.read_yaml
+    STRINGS = "strings", ".strings", app_strings.read_strings
+    STRINGSDICT = "stringsdict", ".stringsdict", app_strings.read_stringsdict
+    PROPERTIES = "properties", ".properties", app_strings.read_properties
+    CSV = "csv", ".csv .tsv", messages.read_csv
+
+
 SUFFIXES = {
-    suffix: document_format
-    for document_format in DocumentFormat
-    for suffix in (_TEXTS | PACKAGES)[document_format][0].split()
+    suffix: document_format for document_format in DocumentFormat for suffix in document_format.suffixes.split()
 }
 # What to do with files that are read by none.
 _ADVICE = {
@@ -108,8 +96,8 @@ def format_of(file: PurePath) -> DocumentFormat:
 def load_readers() -> None:
     """Import what reads each format, as far as its packages are installed, so that no document waits for it."""
     for document_format in (DocumentFormat.MARKDOWN, DocumentFormat.PO, DocumentFormat.YAML):
-        with suppress(ModuleNotFoundError):
-            _TEXTS[document_format][1]("", "")
+        with suppress(ValueError):
+            read_file(b"", document_format)
 
 
 def read_file(content: bytes, document_format: DocumentFormat, target_language: str = "") -> Draft:
@@ -121,8 +109,8 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
     Raises:
         ValueError: the file is not of this format, or may be meant to harm, or a package for it is missing.
     """
-    if document_format in PACKAGES:
-        return PACKAGES[document_format][1](Package.open(content), target_language)
+    if document_format.read_package is not None:
+        return document_format.read_package(Package.open(content), target_language)
     encoding = next((name for mark, name in _UTF_16.items() if content.startswith(mark)), "utf-8")
     try:
         text = content.decode(encoding)
@@ -130,8 +118,9 @@ def read_file(content: bytes, document_format: DocumentFormat, target_language: 
         advice = "convert it with `iconv --from-code ENCODING --to-code UTF-8`"
         raise ValueError(f"the file is not valid {encoding.upper()} at byte {error.start}: {advice}") from error
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    assert document_format.read_text is not None
     try:
-        part = _TEXTS[document_format][1](text.removeprefix(mark), target_language)
+        part = document_format.read_text(text.removeprefix(mark), target_language)
     except ModuleNotFoundError as error:
         raise ValueError(f"{document_format} files need {error.name}: {how_to_install('documents')}") from error
     return Draft({"": part}, lambda texts: (mark + texts[""]).encode(encoding))

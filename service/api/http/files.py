@@ -19,7 +19,7 @@ from starlette.responses import Response
 from service.api.http.fields import File, KindOfWarning, by_kind
 from service.call import Call, Identity
 from service.documents.draft import Line, Unit
-from service.documents.formats import PACKAGES, DocumentFormat, format_of, translated_file, units_of
+from service.documents.formats import DocumentFormat, format_of, translated_file, units_of
 from service.errors import InvalidInput, Overloaded
 from service.processes.apart import BEHIND_ALL, run_apart
 from service.records import Priority, Translation, TranslationRequest
@@ -200,7 +200,7 @@ def _format(file: File, max_text_bytes: int) -> DocumentFormat:
     except ValueError as error:
         raise InvalidInput(f"file: {error}", field="file") from error
     num_bytes = len(file.content)
-    if document_format not in PACKAGES and num_bytes > max_text_bytes:
+    if document_format.read_package is None and num_bytes > max_text_bytes:
         message = f"file has {num_bytes:,} bytes, of a {document_format} file {max_text_bytes:,} are accepted"
         raise InvalidInput(message, field="file")
     return document_format
