@@ -57,7 +57,7 @@ class Format(Protocol):
 
     def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
         """Write all parts' outputs one after another, as one file has them."""
-        ...
+        output.writelines(part.read_bytes() for part in parts)
 
 
 def parts_of(ends: Iterable[int], part_size: int, start: int = 0) -> Iterator[BulkPart]:
@@ -70,11 +70,6 @@ def parts_of(ends: Iterable[int], part_size: int, start: int = 0) -> Iterator[Bu
             index, start, count = index + 1, end, 0
     if count:
         yield BulkPart(index, start, count)
-
-
-def concatenate(head: bytes, parts: Iterable[Path], output: BinaryIO) -> None:
-    output.write(head)
-    output.writelines(part.read_bytes() for part in parts)
 
 
 def target_exists(what: str, target: str) -> ValueError:
@@ -119,7 +114,7 @@ def utf8_lines(stream: io.BufferedReader, file: Path) -> Iterator[FileLine]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Format):
     """A text a line; the translation of an empty line is an empty line."""
 
     def plan(self, file: Path, part_size: int) -> Iterator[BulkPart]:
@@ -132,12 +127,9 @@ class Lines:
     def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
         return "".join(f"{on_one_line(translation)}\n" for translation in translations).encode()
 
-    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
-        concatenate(b"", parts, output)
-
 
 @dataclass(frozen=True, slots=True)
-class JsonLines:
+class JsonLines(Format):
     """An object a line, with the text in one field; the translation is added as another, behind them.
 
     The others keep their bytes: a number may have more digits than any number of Python's.  Blank lines stay.
@@ -164,9 +156,6 @@ class JsonLines:
             written.append(f"{line}\n")
         # A lone surrogate, which UTF-8 cannot carry, is written as JSON does: its escapes are Python's.
         return "".join(written).encode("utf-8", "backslashreplace")
-
-    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
-        concatenate(b"", parts, output)
 
     def _checked(self, line: FileLine, file: Path) -> FileLine:
         if not line.text.strip():
@@ -261,7 +250,7 @@ def _rows(stream: io.BufferedReader, file: Path, delimiter: str) -> Iterator[_Ro
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Format):
     """Rows with a header; the translation is added as the last column."""
 
     column: str
@@ -285,8 +274,9 @@ class Table:
     def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
         with source.open("rb") as stream:
             has_mark = stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
-        head = self._bytes([[*self._columns(source), self._cell(self.target)]])
-        concatenate((codecs.BOM_UTF8 if has_mark else b"") + head, parts, output)
+        output.write(codecs.BOM_UTF8 if has_mark else b"")
+        output.write(self._bytes([[*self._columns(source), self._cell(self.target)]]))
+        Format.join(self, source, parts, output)
 
     def _rows(self, file: Path, parts: Iterable[BulkPart]) -> Iterator[list[str]]:
         with file.open("rb") as stream:
