@@ -1,4 +1,5 @@
 """Formats of files: which text in a file is language, and how the file is written with the translations in it.
 
-The package neither translates nor knows who does.
+`formats.py` reads a file as a `Draft` of parts, which has units to translate and writes the file with a translation for
+each.  The package neither translates nor knows who does.
 """

@@ -215,23 +215,23 @@ class Line(TypedDict):
 
 def report_of(units: Sequence[Unit], translations: Sequence[Translation], notices: Sequence[Notice]) -> list[Line]:
     """Return the warnings of all segments and the notices of the file, in the order of the file."""
-    lines: list[Line] = []
+    found: list[tuple[str, Line]] = []  # by part
     for unit, translation in zip(units, translations, strict=True):
         targets = {segment.source: segment.target for segment in translation.segments}
         for warning in translation.warnings:
-            line = unit.line if unit.part else unit.line + unit.text.count("\n", 0, warning.source.begin)
+            number = unit.line if unit.part else unit.line + unit.text.count("\n", 0, warning.source.begin)
             source = _shown(unit.text[slice(*warning.source)], unit)
-            found = Line(kind=warning.kind, message=warning.message, line=line, source=source)
+            line = Line(kind=warning.kind, message=warning.message, line=number, source=source)
             if warning.source in targets:
-                found["translation"] = _shown(translation.text[slice(*targets[warning.source])], unit)
-            lines.append(_in_part(found, unit.part))
+                line["translation"] = _shown(translation.text[slice(*targets[warning.source])], unit)
+            found.append((unit.part, line))
     sources = {(unit.part, unit.line): _shown(unit.text, unit) for unit in units} if notices else {}
-    for notice in notices:
-        source = notice.source or sources.get((notice.part, notice.line), "")
-        found = Line(kind=WarningKind.NOT_TRANSLATED, message=notice.message, line=notice.line, source=source)
-        lines.append(_in_part(found, notice.part))
+    for number, message, given, part in notices:
+        source = given or sources.get((part, number), "")
+        found.append((part, Line(kind=WarningKind.NOT_TRANSLATED, message=message, line=number, source=source)))
     order = {part: number for number, part in enumerate(dict.fromkeys(unit.part for unit in units))}
-    return sorted(lines, key=lambda line: (order.get(line.get("part", ""), 0), line["line"]))
+    found.sort(key=lambda one: (order.get(one[0], 0), one[1]["line"]))
+    return [Line(**line, part=part) if part else line for part, line in found]
 
 
 def place_of(line: Line) -> str:
@@ -242,9 +242,3 @@ def place_of(line: Line) -> str:
 def _shown(text: str, unit: Unit) -> str:
     """Return what a reader sees of a text with markup."""
     return text if unit.format is TextFormat.PLAIN else unescape(_TAG.sub("", text))
-
-
-def _in_part(line: Line, part: str) -> Line:
-    if part:
-        line["part"] = part
-    return line
