@@ -35,6 +35,8 @@ _MESSAGE_TOO_LARGE = "message larger than max"
 # Too large for the memory, or for the time that a call may take.  It may also be that others leave too little of both;
 # then half of it is refused too, down to one text, and that waits.
 _LESS_MAY_FIT = frozenset({"out_of_memory", "deadline_unattainable"})
+_WAIT_S = 30.0  # for a server at the start, when nothing is lost yet; not longer than the outage that is allowed
+_READY_S = 10.0  # after a late call: the server says within this that it serves, or is taken to be away
 _CONNECT_S = 2.0  # a server that is there has said within this that it serves, however little patience there is
 
 
@@ -53,9 +55,7 @@ class ServerWorker:
     source_language: str = ""  # BCP 47; empty: any
     target_language: str = ""
     model_version: str | None = None  # that has to answer; None: any
-    wait_s: float = 30.0  # at the start, when nothing is lost yet; not longer than `max_outage_s`
     timeout_s: float = 300.0  # of a call
-    ready_s: float = 10.0  # after a late call: the server says within this that it serves, or is taken to be away
     max_outage_s: float = MAX_OUTAGE_S  # that the server may give no answer at a stretch; for room there is no limit
     batch_size: int = 64
     max_calls: int = 8
@@ -66,7 +66,7 @@ class ServerWorker:
         from service.models.catalogue import index_of
 
         with Client(self.address, self.client_config()) as client:
-            client.wait_until_ready(min(self.wait_s, max(self.max_outage_s, _CONNECT_S)))
+            client.wait_until_ready(min(_WAIT_S, max(self.max_outage_s, _CONNECT_S)))
             infos = client.models()
         source, target = self.source_language, self.target_language
         return infos[index_of(infos, model=self.model, source_language=source, target_language=target)]
@@ -93,7 +93,7 @@ class ServerWorker:
         config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False, retry=once)
         with ExitStack() as stack:
             client = stack.enter_context(Client(self.address, config))
-            ask = partial(client.wait_until_ready, self.ready_s)
+            ask = partial(client.wait_until_ready, _READY_S)
             calls = PatientCalls(translate, ask, max_outage_s=self.max_outage_s)
             batches = stack.enter_context(closing(batches_in_order(texts, calls, self.batch_size, self.max_calls)))
             stack.callback(calls.end)
