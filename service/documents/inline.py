@@ -32,7 +32,7 @@ class Mark(NamedTuple):
     """Markup between words."""
 
     kind: TagKind
-    source: str  # as the format writes it
+    source: str = ""  # as the format writes it
     id: int = 0  # the same for both ends of a pair; none is 0 once it is in a unit
     shows: str = ""  # what a reader sees of it, which is a part of the sentence
     is_break: bool = False  # whether it ends a line
@@ -293,9 +293,9 @@ def marked(atoms: Sequence[Atom], main: Format, write: Callable[[Format, str], S
         number += 1
         if isinstance(atom, Text) and atom.format.is_code:
             source = atom.source or write(atom.format, atom.text)
-            items.append(Mark(TagKind.POINT, "", number, atom.text, pieces=source))
+            items.append(Mark(TagKind.POINT, id=number, shows=atom.text, pieces=source))
         elif isinstance(atom, Text):
-            items += Mark(TagKind.OPEN, "", number, format=atom.format), atom.text, Mark(TagKind.CLOSE, "", number)
+            items += Mark(TagKind.OPEN, id=number, format=atom.format), atom.text, Mark(TagKind.CLOSE, id=number)
         elif atom.kind is TagKind.POINT:
             items.append(atom._replace(id=number))
         else:
@@ -343,5 +343,5 @@ def _field(atoms: Sequence[Atom]) -> list[Atom]:
     inside = atoms[separate + 1 : -1]
     if code.strip().upper().startswith("HYPERLINK") and inside:
         begin, end = source_of(atoms[: separate + 1]), source_of(atoms[-1:])
-        return [Mark(TagKind.OPEN, "", pieces=begin), *inside, Mark(TagKind.CLOSE, "", pieces=end)]
-    return [Mark(TagKind.POINT, "", shows="".join(one.text for one in texts_in(inside)), pieces=source_of(atoms))]
+        return [Mark(TagKind.OPEN, pieces=begin), *inside, Mark(TagKind.CLOSE, pieces=end)]
+    return [Mark(TagKind.POINT, shows="".join(one.text for one in texts_in(inside)), pieces=source_of(atoms))]

@@ -53,7 +53,7 @@ _WITHOUT_TITLE = re.compile(
 )
 
 
-def as_commonmark(line: str) -> str:
+def _line_as_commonmark(line: str) -> str:
     """Return what the parser reads in the place of a line: for most lines, the line."""
     if line.lstrip(" \t>")[:1] not in _FIRST:
         return line
@@ -286,7 +286,7 @@ def _as_commonmark(lines: list[str]) -> list[str]:
     """Return what the parser reads: the lines with empty ones in the place of front matter."""
     matter = _FRONT_MATTER.match("\n".join(lines))
     num_lines = matter[0].count("\n") + 1 if matter else 0
-    return [""] * num_lines + list(map(as_commonmark, lines[num_lines:]))
+    return [""] * num_lines + list(map(_line_as_commonmark, lines[num_lines:]))
 
 
 def _with_alt(image: Mark, alt: str, written: str) -> Mark:

@@ -164,7 +164,7 @@ class OfficeReader(PartReader):
             elif child.name not in self.skipped:
                 shows = child.text if child.name in self.shown else ""
                 part = self._field_part(child)
-                yield Mark(TagKind.POINT, "", shows=shows, is_break=is_break, pieces=around, field_part=part)
+                yield Mark(TagKind.POINT, shows=shows, is_break=is_break, pieces=around, field_part=part)
 
     def _key(self, properties: str) -> tuple[str, bool, bool]:
         """Return what is equal for properties that look alike, whether they are kept, and whether they are for code."""

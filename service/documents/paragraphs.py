@@ -211,7 +211,7 @@ class PartReader(Part):
             yield from self._container(node, around)
         elif node.name not in self.skipped:
             shows = node.text if node.name in self.shown else ""
-            yield Mark(TagKind.POINT, "", shows=shows, pieces=(*around.source, (node.begin, node.end), around.ends))
+            yield Mark(TagKind.POINT, shows=shows, pieces=(*around.source, (node.begin, node.end), around.ends))
 
     def base_of(self, ruby: Element) -> str:
         """Return text without its reading, which says nothing once the text is in another language."""
@@ -226,11 +226,11 @@ class PartReader(Part):
         inside = [] if found is None or is_kept else list(self._atoms(found.children, around))
         if found is None or not any(one.text for one in texts_in(inside)):
             whole = (*around.source, (node.begin, node.end), around.ends)
-            yield Mark(TagKind.POINT, "", shows=node.text if is_kept else "", pieces=whole)
+            yield Mark(TagKind.POINT, shows=node.text if is_kept else "", pieces=whole)
         else:
-            yield Mark(TagKind.OPEN, "", pieces=((node.begin, found.content),))
+            yield Mark(TagKind.OPEN, pieces=((node.begin, found.content),))
             yield from inside
-            yield Mark(TagKind.CLOSE, "", pieces=((found.content_end, node.end),))
+            yield Mark(TagKind.CLOSE, pieces=((found.content_end, node.end),))
 
     def is_chosen(self, _: Element) -> bool:
         """Whether the text of a container comes from elsewhere, such as from a list."""

@@ -4,7 +4,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 
-from service.documents.draft import Draft
+from service.documents.draft import Draft, Part
 from service.documents.formats import DocumentFormat, read_file
 from tests.fakes.shouting import shouted
 
@@ -89,7 +89,7 @@ def draft_of(content: bytes, name: str, target: str = "") -> Draft:
     return read_file(content, DocumentFormat(name), target)
 
 
-def texts_of(draft: Draft) -> list[str]:
+def texts_of(draft: Draft | Part) -> list[str]:
     """What is to be translated."""
     return [unit.text for unit in draft.units]
 

@@ -15,10 +15,6 @@ def draft(name: str, text: str, target: str = "") -> Part:
     return read_file(text.encode(), DocumentFormat(name), target).parts[""]
 
 
-def texts(found: Part) -> list[str]:
-    return [unit.text for unit in found.units]
-
-
 JSON = '{\n  "a": "The cat",  "n": 3, "list": ["one", ""],\n  "deep": {"b": "say \\"hi\\" {name}\\n"}, "c": "42"\n}\n'
 YAML = """# a comment
 title: The cat   # another
@@ -93,7 +89,7 @@ PROPERTIES = "# a note\n! and one\nkey = The cat\nother.key:one \\\n    two\\u00
 def test_values_are_translated_and_everything_else_stays(name, source, found, written):
     read = draft(name, source, "de" if name == "csv" else "")
 
-    assert texts(read) == found
+    assert texts_of(read) == found
     assert echoed(read).content == source
     assert shouted(read).content == written
 
@@ -131,7 +127,7 @@ def test_branches_of_a_choice_are_messages_of_their_own():
     source = json.dumps({"a": "{n, plural, =0{no cats} one{# cat} other {# cats in {place}}}"})
     read = draft("json", source)
 
-    assert texts(read) == ["no cats", "{number} cat", "{number} cats in {place}"]
+    assert texts_of(read) == ["no cats", "{number} cat", "{number} cats in {place}"]
     written = answered(read, "keine Katzen", "{number} Katze", "in {place} {number} Katzen")
     assert json.loads(written)["a"] == "{n, plural, =0{keine Katzen} one{# Katze} other {in {place} # Katzen}}"
 
@@ -141,7 +137,7 @@ def test_choice_within_a_sentence_stays_and_is_said():
     read = draft("json", source)
 
     written = read.write([])
-    assert (texts(read), written.content) == ([], source)
+    assert (texts_of(read), written.content) == ([], source)
     (line,) = report_of(read.units, [], written.notices)
     assert (line["kind"], line["line"]) == ("not_translated", 1)
     assert line["source"] == "You have {n, plural, one{a cat} other{cats}}."
@@ -157,7 +153,7 @@ def test_forms_of_plurals_of_apple_are_translated_and_their_types_stay():
     )
     read = draft("stringsdict", source)
 
-    assert texts(read) == ["a cat & %lld", "%lld cats"]
+    assert texts_of(read) == ["a cat & %lld", "%lld cats"]
     assert answered(read, "eine < & %lld", "%lld Katzen") == source.replace("a cat &amp;", "eine &lt; &amp;").replace(
         "%lld cats", "%lld Katzen"
     )
@@ -175,7 +171,7 @@ def test_resources_of_android_keep_references_and_marks_and_have_their_escapes()
     )
     read = draft("xml", source)
 
-    assert texts(read) == [
+    assert texts_of(read) == [
         "The <b>cat's</b>\n%1$s",
         "<p>Some text</p>",
         "one cat",
@@ -184,7 +180,7 @@ def test_resources_of_android_keep_references_and_marks_and_have_their_escapes()
         "  it's  é ",
     ]
     written = answered(
-        read, "L'<b a='b'>chat</b>\n%1$s", '<p>"x" d\'un</p>', "@one", texts(read)[3].replace("By", "De l'"), *"xy"
+        read, "L'<b a='b'>chat</b>\n%1$s", '<p>"x" d\'un</p>', "@one", texts_of(read)[3].replace("By", "De l'"), *"xy"
     )
     assert "<string name=\"a\">L\\'<b a='b'>chat</b>\\n%1$s</string>" in written
     assert '<![CDATA[<p>\\"x\\" d\\\'un</p>]]>' in written
@@ -195,8 +191,8 @@ def test_resources_of_android_keep_references_and_marks_and_have_their_escapes()
 
 def test_escapes_are_characters_or_nothing():
     source = '{"a": "cat \\ud83d\\ude00", "b": "dog \\ud83d"}'
-    assert texts(draft("json", source)) == ["cat \U0001f600", "dog \ufffd"]
-    assert texts(draft("properties", "a = cat \\ud83d\\ude00")) == ["cat \U0001f600"]
+    assert texts_of(draft("json", source)) == ["cat \U0001f600", "dog \ufffd"]
+    assert texts_of(draft("properties", "a = cat \\ud83d\\ude00")) == ["cat \U0001f600"]
     assert echoed(draft("json", source)).content == source
 
 
