@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 from unicodedata import category
 
 from service.documents.app_strings import read_resources
@@ -202,14 +202,6 @@ _TO_DO = ("new", "needs-translation", "initial")  # states of targets that are w
 _UNTRANSLATED = frozenset({WarningKind.NOT_TRANSLATED, WarningKind.EMPTY, WarningKind.COPIED})
 
 
-class _Pair(NamedTuple):
-    """A source and the place of its target."""
-
-    source: Element
-    target: Element | None
-    segment: Element | None  # in XLIFF 2, has the state
-
-
 def read_xliff(text: str, target_language: str = "") -> Part:
     """Return a file of XLIFF 1.2 or 2: sources without a translation get a target, "translated" where it is one.
 
@@ -226,16 +218,16 @@ def read_xliff(text: str, target_language: str = "") -> Part:
     part = Part(text)
     for element in translated_elements(root, text):
         if element.name == holder and (pair := _pair(element, text)):
-            source = pair.source
+            source = pair[0]
             unit = Unit(text[source.content : source.content_end], TextFormat.XLIFF, lines.number(source.begin))
-            part.passages.append(Passage((unit,), partial(_target_slots, text, pair), is_beside=True))
+            part.passages.append(Passage((unit,), partial(_target_slots, text, *pair), is_beside=True))
         elif element.name == file and target_language and not _attribute(text, element, attribute):
             part.also.append(_with_attribute(text, element, attribute, target_language))
     return part
 
 
-def _pair(holder: Element, text: str) -> _Pair | None:
-    """Return the source and the target of a unit, None where there is nothing to do."""
+def _pair(holder: Element, text: str) -> tuple[Element, Element | None, Element | None] | None:
+    """Return source, target and, in XLIFF 2, the segment of a unit; None where there is nothing to do."""
     named = {child.name: child for child in holder.elements}
     source, target = named.get("seg-source", named.get("source")), named.get("target")
     if source is None or _attribute(text, holder, "approved") == "yes":
@@ -245,15 +237,15 @@ def _pair(holder: Element, text: str) -> _Pair | None:
     segment = holder if holder.name == "segment" else None
     state = _attribute(text, segment or target or holder, "state")
     is_empty = target is None or not text[target.content : target.content_end].strip()
-    is_to_do = is_empty or state in _TO_DO
-    return _Pair(source, target, segment) if is_to_do else None
+    return (source, target, segment) if is_empty or state in _TO_DO else None
 
 
-def _target_slots(text: str, pair: _Pair, answers: Sequence[Answer]) -> Iterator[Slot]:
-    """Yield what is written of a pair: its target and, in XLIFF 2, the state of the segment."""
+def _target_slots(
+    text: str, source: Element, target: Element | None, segment: Element | None, answers: Sequence[Answer]
+) -> Iterator[Slot]:
+    """Yield what is written of a source: its target and, in XLIFF 2, the state of the segment."""
     ((translation, result),) = answers
     is_translated = _UNTRANSLATED.isdisjoint(warning.kind for warning in result.warnings)
-    source, target, segment = pair
     prefix = prefix_at(text, source.begin)
     tag = f"<{prefix}target>"
     if target is not None:
