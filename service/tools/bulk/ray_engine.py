@@ -41,20 +41,19 @@ def translate_on_ray(
         import ray  # noqa: PLC0415 - of the extra `ray`
     except ImportError as error:
         raise ValueError(f"--engine ray needs Ray: {how_to_install('ray')}") from error
-    # What workers log, such as why they wait, Ray repeats here.
+    # Ray repeats here what workers write, such as why they wait.
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=True, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    done = ray.data.from_items([asdict(part) for part in parts]).map_batches(
+    done = ray.data.from_items([asdict(part) for part in parts]).map(
         RayWorker,
         fn_constructor_args=(job, worker),
-        batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=num_workers),
         num_cpus=1,
     )
     for row in done.iter_rows():
-        raise_failure(row["failure"])
-        on_part(BulkPart(int(row["index"]), int(row["start"]), int(row["count"])))
+        raise_failure(row.pop("failure"))
+        on_part(BulkPart(**row))
 
 
 class RayWorker:
@@ -66,10 +65,8 @@ class RayWorker:
         self._translate_all: TranslateAll | None = None
         self._failure = ""
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        columns = zip(batch["index"], batch["start"], batch["count"], strict=True)
-        parts = [BulkPart(int(index), int(start), int(count)) for index, start, count in columns]
-        return batch | {"failure": [self._translate(part) for part in parts]}
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"failure": self._translate(BulkPart(**row))}
 
     def _translate(self, part: BulkPart) -> str:
         """Return why there is no such part, for `raise_failure`; empty where there is one now.

@@ -1,7 +1,7 @@
 """What ends a run on Ray comes from the worker as it was there."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,9 +37,7 @@ def worked(job: BulkJob, translate_all: TranslateAll | JobError) -> list[str]:
     """The failures of a worker that is given all parts."""
     with job.opened():
         worker = RayWorker(job, cast("Any", FakeWorker(translate_all)))
-        columns = zip(*((part.index, part.start, part.count) for part in job.parts), strict=True)
-        failures: list[str] = worker(dict(zip(("index", "start", "count"), columns, strict=True)))["failure"]
-        return failures
+        return [worker(asdict(part))["failure"] for part in job.parts]
 
 
 @pytest.mark.parametrize(
