@@ -41,7 +41,7 @@ double best_rate(Function function) {
 double dots() {
   constexpr int num_sums = 12, num_rounds = 10'000;  // two dot products a cycle that take five, and some more
   const uint8_t bytes[4] = {1, 2, 3, 4};
-  auto x = ISA::spread_four(bytes);
+  auto x = ISA::broadcast_four(bytes);
   typename ISA::Integers sums[num_sums];
   for (auto& sum : sums) sum = x;
   for (int round = 0; round < num_rounds; round++) {

@@ -82,7 +82,8 @@ struct Product {
         row_floats(random.numbers(static_cast<size_t>(num_rows) * num_inputs)),
         row_scales(random.numbers(num_rows)),
         row_integers(static_cast<size_t>(num_rows) * num_inputs) {
-    const int most = 2 * kernels.levels + 1, most_of = random.integer(0, 3);  // rows of the greatest integers alone, too
+    const int most = 2 * kernels.levels + 1,
+              most_of = random.integer(0, 3);  // rows of the greatest integers alone, too
     for (uint8_t& value : row_integers) value = static_cast<uint8_t>(most_of ? random.integer(0, most) : most);
     for (int n = 0; n < num_outputs; n++) {
       int positive[2] = {}, negative[2] = {};  // what the sums of 16 bits may still take
@@ -283,8 +284,9 @@ void check_attention(const Kernels& kernels, const CacheKernels& cache, const Ca
     cache.transpose(columns.data(), 2 * width, num_columns, width, keys.data);
     plain.transpose(columns.data(), 2 * width, num_columns, width, wanted_keys.data);
     require(memcmp(keys.data, wanted_keys.data, keys.count) == 0, kernels.name, "transposed keys" + type);
-    const std::vector<float> bias = random.numbers(static_cast<size_t>(num_heads) * num_queries * stride);
-    std::vector<float> shown(static_cast<size_t>(num_heads) * num_queries * num_columns), wanted_shown(shown.size());
+    const std::vector<float> bias = random.numbers(static_cast<size_t>(num_heads) * (num_queries + num_columns - 1));
+    std::vector<float> head_weights(static_cast<size_t>(num_heads) * num_queries * num_columns),
+        wanted_head_weights(head_weights.size());
     SharedAttention shared = {queries.data(),
                               static_cast<size_t>(width),
                               num_queries,
@@ -299,12 +301,12 @@ void check_attention(const Kernels& kernels, const CacheKernels& cache, const Ca
                               weights.data(),
                               found.data(),
                               static_cast<size_t>(width),
-                              shown.data()};
+                              head_weights.data()};
     cache.attend_shared(shared);
-    shared.out = wanted.data(), shared.shown = wanted_shown.data();
+    shared.out = wanted.data(), shared.head_weights = wanted_head_weights.data();
     plain.attend_shared(shared);
     require(are_close(found, wanted, tolerance), kernels.name, "attention to a source" + type);
-    require(are_close(shown, wanted_shown, tolerance), kernels.name, "weights of attention" + type);
+    require(are_close(head_weights, wanted_head_weights, tolerance), kernels.name, "weights of attention" + type);
   }
 }
 

@@ -209,10 +209,13 @@ void attend_shared(const SharedAttention& shared) {
         for (int i = first; i < first + shared.head_width; i++) {
           sum += query[i] * to_float(keys[static_cast<size_t>(i) * stride + s]);
         }
-        shared.weights[s] = sum * shared.scale + (shared.bias ? shared.bias[place * stride + s] : 0.0f);
+        const size_t distance = shared.num_queries - 1 - row + s, num_distances = shared.num_queries + num_columns - 1;
+        const float bias = shared.bias ? shared.bias[head * num_distances + distance] : 0.0f;
+        shared.weights[s] = sum * shared.scale + bias;
       }
       softmax(shared.weights, num_columns);
-      if (shared.shown) memcpy(shared.shown + place * num_columns, shared.weights, num_columns * sizeof(float));
+      if (shared.head_weights)
+        memcpy(shared.head_weights + place * num_columns, shared.weights, num_columns * sizeof(float));
       for (int i = first; i < first + shared.head_width; i++) {
         float sum = 0.0f;
         for (int s = 0; s < num_columns; s++) sum += shared.weights[s] * to_float(values[s * shared.value_stride + i]);

@@ -376,6 +376,14 @@ def test_a_header_with_a_wrong_number_is_refused_or_read_within_its_bounds(bundl
     assert num_refused > 100
 
 
+def test_a_file_that_the_address_space_has_no_room_for_is_not_taken_for_a_wrong_one():
+    with os.fdopen(os.memfd_create("large"), "r+b") as file:
+        os.ftruncate(file.fileno(), 1 << 47)  # all that a process may have; none of it is written
+
+        with pytest.raises(MemoryError, match="dg_open has too little memory"):
+            open_model(file)
+
+
 def test_graphs_of_another_model_are_refused(bundle):
     config = replace(bundle.manifest.config, d_ff=48)
 

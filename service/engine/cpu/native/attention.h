@@ -13,23 +13,23 @@ inline int padded(int number) { return (number + kPanel - 1) / kPanel * kPanel; 
 
 // weights [n rounded up to 16], the first n of them set -> their softmax
 template <class Isa>
-inline void soften(float* weights, int count) {
+inline void softmax(float* weights, int count) {
   using Floats = typename Isa::Floats;
   for (int t = count; t < padded(count); t++) weights[t] = -INFINITY;
   Floats greatest = Isa::load(weights);
   for (int t = Isa::width; t < count; t += Isa::width) greatest = Isa::max(greatest, Isa::load(weights + t));
-  const Floats most = Isa::spread(Isa::greatest(greatest));
-  Floats sum = Isa::spread(0.0f);
+  const Floats most = Isa::broadcast(Isa::greatest(greatest));
+  Floats sum = Isa::broadcast(0.0f);
   for (int t = 0; t < count; t += Isa::width) {
     const Floats x = exponential<Isa>(Isa::sub(Isa::load(weights + t), most));
     Isa::store(weights + t, x);
     sum = Isa::add(sum, x);
   }
-  const Floats share = Isa::spread(1.0f / Isa::sum(sum));
+  const Floats share = Isa::broadcast(1.0f / Isa::sum(sum));
   for (int t = 0; t < count; t += Isa::width) Isa::store(weights + t, Isa::mul(Isa::load(weights + t), share));
 }
 
-// Products of one head's query with the keys of eight columns, from t on; those behind the last repeat it.
+// Products of one head's query with the keys of eight columns, from t on; those after the last repeat it.
 template <class Isa, class T>
 inline void score_eight(const ColumnAttention& own, const T* keys, size_t stride, int head, int t, float* weights) {
   using Floats = typename Isa::Floats;
@@ -62,7 +62,7 @@ inline void mix_vectors(const ColumnAttention& own, const T* values, size_t stri
     const T* value = values + own.columns[t] * stride + first;
 #pragma GCC unroll 8
     for (int p = 0; p < num_parts; p++) {
-      const Floats weight = Isa::spread(weights[p][t]);
+      const Floats weight = Isa::broadcast(weights[p][t]);
 #pragma GCC unroll 8
       for (int i = p * PER_HEAD; i < (p + 1) * PER_HEAD; i++) {
         sums[i] = Isa::fma(weight, Isa::load(value + i * Isa::width), sums[i]);
@@ -97,7 +97,7 @@ void attend_columns(const ColumnAttention& own) {
     for (int t = 0; t < own.num_columns; t++) {
       weights[t] = weights[t] * own.scale + (own.bias ? own.bias[head * own.num_columns + t] : 0.0f);
     }
-    soften<Isa>(weights, own.num_columns);
+    softmax<Isa>(weights, own.num_columns);
   }
   const int vectors = own.head_width / Isa::width;
   const auto mix = vectors % 8 == 0   ? mix_heads<Isa, T, 8>
@@ -119,7 +119,7 @@ inline void score_rows(const SharedAttention& shared, const float* queries, cons
     for (int j = 0; j < VECTORS; j++) key[j] = Isa::load(keys + i * stride + j * Isa::width);
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++) {
-      const Floats q = Isa::spread(queries[r * shared.query_stride + i]);
+      const Floats q = Isa::broadcast(queries[r * shared.query_stride + i]);
 #pragma GCC unroll 2
       for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::fma(q, key[j], sums[r][j]);
     }
@@ -128,7 +128,7 @@ inline void score_rows(const SharedAttention& shared, const float* queries, cons
   for (int r = 0; r < ROWS; r++) {
 #pragma GCC unroll 2
     for (int j = 0; j < VECTORS; j++) {
-      Isa::store(weights + r * stride + j * Isa::width, Isa::mul(sums[r][j], Isa::spread(shared.scale)));
+      Isa::store(weights + r * stride + j * Isa::width, Isa::mul(sums[r][j], Isa::broadcast(shared.scale)));
     }
   }
 }
@@ -144,7 +144,7 @@ inline void mix_rows(const SharedAttention& shared, const T* values, size_t stri
     for (int j = 0; j < VECTORS; j++) value[j] = Isa::load(values + s * shared.value_stride + j * Isa::width);
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++) {
-      const Floats weight = Isa::spread(shared.weights[r * stride + s]);
+      const Floats weight = Isa::broadcast(shared.weights[r * stride + s]);
 #pragma GCC unroll 2
       for (int j = 0; j < VECTORS; j++) sums[r][j] = Isa::fma(weight, value[j], sums[r][j]);
     }
@@ -174,9 +174,11 @@ void attend_rows(const SharedAttention& shared, int first) {
     for (int r = 0; r < ROWS; r++) {
       float* weights = shared.weights + r * stride;
       const size_t row = static_cast<size_t>(head) * shared.num_queries + first + r;
-      for (int t = 0; shared.bias && t < num_columns; t++) weights[t] += shared.bias[row * stride + t];
-      soften<Isa>(weights, num_columns);
-      if (shared.shown) memcpy(shared.shown + row * num_columns, weights, num_columns * sizeof(float));
+      const size_t bias =
+          static_cast<size_t>(head) * (shared.num_queries + num_columns - 1) + shared.num_queries - 1 - first - r;
+      for (int t = 0; shared.bias && t < num_columns; t++) weights[t] += shared.bias[bias + t];
+      softmax<Isa>(weights, num_columns);
+      if (shared.head_weights) memcpy(shared.head_weights + row * num_columns, weights, num_columns * sizeof(float));
     }
     const T* values = static_cast<const T*>(shared.values) + begin;
     float* out = shared.out + first * shared.out_stride + begin;
@@ -184,8 +186,7 @@ void attend_rows(const SharedAttention& shared, int first) {
     for (; i + 2 * Isa::width <= shared.head_width; i += 2 * Isa::width) {
       mix_rows<Isa, T, ROWS, 2>(shared, values + i, stride, out + i);
     }
-    for (; i < shared.head_width; i += Isa::width)
-      mix_rows<Isa, T, ROWS, 1>(shared, values + i, stride, out + i);
+    for (; i < shared.head_width; i += Isa::width) mix_rows<Isa, T, ROWS, 1>(shared, values + i, stride, out + i);
   }
 }
 

@@ -13,13 +13,11 @@ Mark mark_of(const Step& step, int32_t b, const Beams& beams, int64_t end) {
   if (!(step.check[b] < INFINITY && step.best[first] > -INFINITY)) return kNonFinite;  // what is no number included
   const int64_t num_steps = beams.num_steps[b] + 1;
   if (num_steps == beams.max_steps[b] || may_loop(num_steps)) return kMayEnd;
-  for (int32_t k = 0; k < beams.beam_size; k++) {
-    if (step.best_tokens[first + k] == end) return kMayEnd;
-  }
-  return kGoesOn;
+  const int64_t* tokens = step.best_tokens + first;
+  return std::find(tokens, tokens + beams.beam_size, end) == tokens + beams.beam_size ? kGoesOn : kMayEnd;
 }
 
-// Records the hypotheses of a sentence that end, and puts the best candidates behind the first K that do not end in
+// Records the hypotheses of a sentence that end, and puts the best candidates after the first K that do not end in
 // their places.  Says whether the sentence has ended.
 bool end_hypotheses(const Step& step, int32_t b, const Beams& beams, int64_t end, int64_t* parents, Endings& endings) {
   const int32_t K = beams.beam_size, C = step.num_candidates;

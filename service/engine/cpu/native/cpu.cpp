@@ -9,7 +9,13 @@
 namespace dragoman {
 namespace {
 
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+// F16C is leaf 1 of CPUID, ECX, bit 29, which not all compilers know by name; that the system saves its registers, it
+// shares with AVX2, of which the compiler's function has asked XGETBV.
+bool has_avx2() {
+  uint32_t eax, ebx, ecx, edx;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) &&
+         (ecx & bit_F16C);
+}
 
 // Not all compilers know it by name: leaf 7.1 of CPUID, EAX, bit 4 (Intel's manual, volume 2A).
 bool has_avxvnni() {
@@ -18,8 +24,9 @@ bool has_avxvnni() {
 }
 
 bool has_avx512vnni() {
-  return has_avx2() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
 }
 
 }  // namespace

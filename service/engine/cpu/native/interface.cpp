@@ -18,11 +18,6 @@ namespace {
 
 constexpr int32_t kMostSources = 1 << 20;  // in a call
 
-template <class T>
-bool are_within(const T* ids, int64_t count, int64_t end) {
-  return std::all_of(ids, ids + count, [end](T id) { return id >= 0 && id < end; });
-}
-
 // Whether starts [count + 1] cut something into parts of 1 to `longest`.
 bool are_starts(const int64_t* starts, int32_t count, int32_t longest) {
   if (starts[0] != 0) return false;
@@ -96,11 +91,11 @@ EXPORTED int32_t dg_open(int32_t descriptor, const char* instruction_set, Model*
 EXPORTED void dg_close(Model* model) { delete model; }
 
 // Encodes sentences: sentence b has the ids from starts[b] to starts[b + 1].  Each source is to be forgotten later.
-// `shown`, or null, gets what each head attends to, of one sentence alone: [layers, H, S, S].
+// `head_weights`, or null, gets what each head attends to, of one sentence alone: [layers, H, S, S].
 EXPORTED int32_t dg_encode(Model* model, int32_t num_sources, const int32_t* ids, const int64_t* starts, Source** out,
-                           float* shown) {
+                           float* head_weights) {
   if (num_sources < 1 || num_sources > kMostSources) return kWrongArgument;
-  if (!are_starts(starts, num_sources, model->header.num_positions) || (shown && num_sources > 1))
+  if (!are_starts(starts, num_sources, model->header.num_positions) || (head_weights && num_sources > 1))
     return kWrongArgument;
   if (starts[num_sources] > INT32_MAX || !are_within(ids, starts[num_sources], model->header.num_source_tokens)) {
     return kWrongArgument;
@@ -112,7 +107,7 @@ EXPORTED int32_t dg_encode(Model* model, int32_t num_sources, const int32_t* ids
     out[num_made]->model = model;
     out[num_made]->num_columns = static_cast<int32_t>(starts[num_made + 1] - starts[num_made]);
   }
-  if (num_made == num_sources && encode(*model, ids, out, num_sources, shown)) return kOk;
+  if (num_made == num_sources && encode(*model, ids, out, num_sources, head_weights)) return kOk;
   for (int32_t i = 0; i < num_made; i++) release(out[i]);
   return kNoMemory;
 }
@@ -192,7 +187,7 @@ EXPORTED int32_t dg_advance(SearchState* state, int32_t num_sentences, const int
   return kOk;
 }
 
-// Takes steps, at most so many, and extends the hypotheses of a beam search behind each; see `run_ahead`.  `dg_advance`
+// Takes steps, at most so many, and extends the hypotheses of a beam search after each; see `run_ahead`.  `dg_advance`
 // has to follow.
 EXPORTED int32_t dg_run_ahead(SearchState* state, int32_t num_sentences, const Step* step, const Beams* beams,
                               int64_t end, int32_t most, int64_t* parents, uint8_t* marks, Endings* endings,
@@ -204,13 +199,13 @@ EXPORTED int32_t dg_run_ahead(SearchState* state, int32_t num_sentences, const S
 }
 
 // Reads a translation in one pass: inputs [T] of the decoder and the token that follows each of them, whose natural
-// log-probabilities go to log_probs [T].  `shown` gets what each head attends to: [layers, H, T, S].
+// log-probabilities go to log_probs [T].  `head_weights` gets what each head attends to: [layers, H, T, S].
 EXPORTED int32_t dg_score(Model* model, Source* source, int32_t num_tokens, const int32_t* inputs,
-                          const int32_t* following, float* log_probs, float* shown) {
+                          const int32_t* following, float* log_probs, float* head_weights) {
   if (source->model != model || num_tokens < 1 || num_tokens > model->header.num_positions) return kWrongArgument;
   if (!are_within(inputs, num_tokens, model->header.num_target_tokens)) return kWrongArgument;
   if (!are_within(following, num_tokens, model->header.num_target_tokens)) return kWrongArgument;
-  return score(*model, *source, num_tokens, inputs, following, log_probs, shown);
+  return score(*model, *source, num_tokens, inputs, following, log_probs, head_weights);
 }
 
 // Counts the columns that are used in the first slots; see `count_columns`.
@@ -235,7 +230,7 @@ EXPORTED int32_t dg_read_step(const Slots* slots, int32_t num_sentences, const S
   return kOk;
 }
 
-// Has hypothesis k of sentence b go on from the columns of hypothesis parents[b, k] behind such a step.
+// Has hypothesis k of sentence b go on from the columns of hypothesis parents[b, k] after such a step.
 EXPORTED int32_t dg_advance_slots(const Slots* slots, int32_t num_sentences, const int64_t* parents) {
   if (!are_slots(*slots, slots->num_slots, num_sentences)) return kWrongArgument;
   if (!are_within(parents, int64_t{num_sentences} * slots->beam_size, slots->beam_size)) return kWrongArgument;

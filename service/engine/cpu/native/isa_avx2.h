@@ -21,7 +21,7 @@ struct Avx2 {
   using Floats = __m256;
   using Integers = __m256i;
 
-  static Floats spread(float x) { return _mm256_set1_ps(x); }
+  static Floats broadcast(float x) { return _mm256_set1_ps(x); }
   static Floats load(const float* p) { return _mm256_loadu_ps(p); }
   static Floats load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static Floats load(const int8_t* p) {
@@ -90,7 +90,7 @@ struct Avx2 {
   static Integers load_scaled(const int32_t* p, int32_t factor) {
     return _mm256_mullo_epi32(_mm256_loadu_si256(reinterpret_cast<const Integers*>(p)), _mm256_set1_epi32(factor));
   }
-  static Integers spread_four(const uint8_t* p) {
+  static Integers broadcast_four(const uint8_t* p) {
     int32_t four;
     memcpy(&four, p, 4);
     return _mm256_set1_epi32(four);

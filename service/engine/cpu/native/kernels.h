@@ -3,7 +3,8 @@
 // Plain data alone.  Each instruction set is compiled with flags of its own, and of an inline function in a header that
 // two of them include, the linker would keep one: perhaps the one with instructions that this CPU does not have.
 //
-// A value that is not a number, or infinite, makes all that follows from its row not a number, and no other row.
+// A value that is not a number makes all that follows from its row not a number, and no other row.  An infinite one
+// does so where it is quantised; elsewhere it follows the arithmetic, and may end as a finite number.
 //
 // Axes: M rows, K inputs and N outputs of a product, D width of a model, H heads, d width of a head, A = H * d,
 // S source columns, C candidates.  K, N, D and d are multiples of 16: `pack.py` pads them with zeros.
@@ -42,7 +43,7 @@ struct Rows {
   const float* floats;      // [M, K]; null: integers
   const uint8_t* integers;  // [M, K]
   const float* scales;      // [M]
-  int32_t zero;  // in the middle of the integers, or 0 where no value is negative
+  int32_t zero;             // in the middle of the integers, or 0 where no value is negative
 };
 
 // (x - mean) / sqrt(variance + epsilon) * weight + bias; without a bias x / sqrt(mean square + epsilon) * weight.
@@ -83,11 +84,11 @@ struct SharedAttention {
   int32_t num_columns;  // S, at least 1
   int32_t num_heads, head_width;
   float scale;
-  const float* bias;  // [H, M, S rounded up to 16], added to scaled products; null: nothing
+  const float* bias;  // [H, M + S - 1], of self-attention: number M - 1 - m + s is added to product m, s; null: nothing
   float* weights;     // [4, S rounded up to 16], scratch
   float* out;         // [M, out_stride]
   size_t out_stride;
-  float* shown;  // [H, M, S]: where to put what each head attends to; null: nowhere
+  float* head_weights;  // [H, M, S]: where to put what each head attends to; null: nowhere
 };
 
 // A change of a logit: divide it by the factor if it is positive, else multiply it, then add the value.
@@ -110,7 +111,7 @@ struct Ranking {
 struct CacheKernels {
   size_t element_size;
   void (*store)(const float* values, int count, void* out);
-  // keys [S, stride] -> [A, S rounded up to 16], zeros behind the last
+  // keys [S, stride] -> [A, S rounded up to 16], zeros after the last
   void (*transpose)(const float* keys, size_t stride, int num_columns, int width, void* out);
   void (*attend_columns)(const ColumnAttention&);
   void (*attend_shared)(const SharedAttention&);
@@ -135,7 +136,7 @@ struct Kernels {
   void (*embed)(const Table&, int32_t token, const float* position, int width, float* out);
   // out [M, out_stride] = or += rows times weights plus bias
   void (*product)(const Linear&, const Rows&, int num_rows, float* out, size_t out_stride, bool is_added);
-  // Ranks the tokens of each row; `bans` [N], or null, is added behind the sum.  A row's edits are sorted by token.
+  // Ranks the tokens of each row; `bans` [N], or null, is added after the sum.  A row's edits are sorted by token.
   void (*rank)(const Linear&, const Rows&, int num_rows, const Edit* edits, const float* bans, int num_best, Ranking*);
 
   CacheKernels halves, floats;

@@ -1,4 +1,5 @@
-// AVX-512 (F, BW, DQ, VL) with VNNI: 16 floats a vector and exact dot products of bytes.
+// AVX-512 (F, BW, DQ, VL) with VNNI: 16 floats a vector and exact dot products of bytes.  What the functions return is
+// said in isa_avx2.h.
 #include <immintrin.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ struct Avx512Vnni {
   using Floats = __m512;
   using Integers = __m512i;
 
-  static Floats spread(float x) { return _mm512_set1_ps(x); }
+  static Floats broadcast(float x) { return _mm512_set1_ps(x); }
   static Floats load(const float* p) { return _mm512_loadu_ps(p); }
   static Floats load(const Half* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   static Floats load(const int8_t* p) {
@@ -32,17 +33,13 @@ struct Avx512Vnni {
   static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
   static Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }  // a * b + c
-  // b where either is not a number: what may be none goes second
   static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
   static Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
   static Floats round(Floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  // x * 2^n for whole n from -126 to 127
   static Floats times_power(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
-  // bit i: a[i] > b[i]
   static uint32_t above(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static float sum(Floats x) { return _mm512_reduce_add_ps(x); }
   static float greatest(Floats x) { return _mm512_reduce_max_ps(x); }
-  // out[i] = the sum of x[i], for eight vectors
   static void store_sums(const Floats* x, float* out) {
     const __m256 low = pairs(pairs(folded(x[0]), folded(x[2])), pairs(folded(x[1]), folded(x[3])));
     const __m256 high = pairs(pairs(folded(x[4]), folded(x[6])), pairs(folded(x[5]), folded(x[7])));
@@ -50,13 +47,11 @@ struct Avx512Vnni {
     _mm256_storeu_ps(out, _mm256_add_ps(halves[0], halves[1]));
   }
 
-  // The bits of magnitudes as integers: not a number > infinite > all others.
   static Integers magnitudes(Floats x) {
     return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MAX));
   }
   static Integers max(Integers a, Integers b) { return _mm512_max_epi32(a, b); }
   static int32_t greatest(Integers x) { return _mm512_reduce_max_epi32(x); }
-  // 16 values times a factor, plus something that makes them numbers of 8 bits, rounded, plus `middle`
   static void store_levels(const float* values, Floats factor, Floats shift, int middle, uint8_t* out) {
     const __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(fma(load(values), factor, shift)));
     const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(middle)));
@@ -67,7 +62,7 @@ struct Avx512Vnni {
   static Integers load_scaled(const int32_t* p, int32_t factor) {
     return _mm512_mullo_epi32(_mm512_loadu_si512(p), _mm512_set1_epi32(factor));
   }
-  static Integers spread_four(const uint8_t* p) {
+  static Integers broadcast_four(const uint8_t* p) {
     int32_t four;
     memcpy(&four, p, 4);
     return _mm512_set1_epi32(four);
@@ -83,7 +78,6 @@ struct Avx512Vnni {
 
  private:
   static __m256 folded(Floats x) { return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)); }
-  // The sums of neighbours of a and b: a01 b01 a23 b23 | a45 b45 a67 b67.
   static __m256 pairs(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); }
 };
 

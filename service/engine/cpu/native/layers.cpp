@@ -11,9 +11,9 @@ constexpr int kInnerRows = 72;  // that the feed-forward network takes at a time
 
 int32_t newest_of(const DecoderRow& row) { return row.columns[row.num_columns - 1]; }
 
-class Stack {
+class Layers {
  public:
-  explicit Stack(Model& model) : model_(model) {}
+  explicit Layers(Model& model) : model_(model) {}
 
   [[nodiscard]] bool reserve(size_t num_rows, size_t most_columns) {
     const size_t widest = width_ > attention_width_ ? width_ : attention_width_;
@@ -25,12 +25,12 @@ class Stack {
            model_.hidden.reserve(kInnerRows * inner * (header_.is_gated ? 2 : 1)) &&
            model_.hidden_integers.reserve(kInnerRows * inner) && model_.hidden_scales.reserve(kInnerRows) &&
            model_.weights.reserve(num_weights) && model_.keys.reserve(num_padded * attention_width_ * sizeof(float)) &&
-           (!header_.relative_distance || model_.bias.reserve(header_.num_heads * most_columns * num_padded));
+           (!header_.relative_distance || model_.bias.reserve(2 * header_.num_heads * most_columns));
   }
 
   float* states() { return model_.states.data(); }
 
-  // [M, width] as the inputs of a product, behind a norm unless it is null.
+  // [M, width] as the inputs of a product, after a norm unless it is null.
   Rows inputs_of(const Linear& linear, const float* values, int num_rows, int width, const Norm* norm) {
     if (!linear.integers && !norm) return {values, nullptr, nullptr, 0};
     float* floats = model_.inputs.data();
@@ -80,18 +80,14 @@ class Stack {
     return attention;
   }
 
-  // What self-attention adds for M queries from `first` on and N keys, by how far a key is before its query (Shaw et
-  // al. 2018, Raffel et al. 2020): [H, M, stride]; null where positions are added.
-  const float* relative_bias(const float* table, int first, int num_queries, int num_keys, size_t stride) {
+  // What self-attention adds for keys that are so far before a query, one less far each (Shaw et al. 2018, Raffel et
+  // al. 2020): [H, count]; null where positions are added.
+  const float* relative_bias(const float* table, int distance, int count) {
     const int farthest = header_.relative_distance;
     if (!farthest) return nullptr;
     float* out = model_.bias.data();
     for (int head = 0; head < header_.num_heads; head++, table += 2 * farthest + 1) {
-      for (int query = first; query < first + num_queries; query++, out += stride) {
-        for (int key = 0; key < num_keys; key++) {
-          out[key] = table[farthest + std::clamp(query - key, -farthest, farthest)];
-        }
-      }
+      for (int i = 0; i < count; i++) *out++ = table[farthest + std::clamp(distance - i, -farthest, farthest)];
     }
     return model_.bias.data();
   }
@@ -113,8 +109,7 @@ class Stack {
       attention.columns = rows[row].columns, attention.num_columns = rows[row].num_columns;
       attention.num_heads = header_.num_heads, attention.head_width = header_.head_width;
       attention.scale = header_.attention_scale;
-      const int newest = rows[row].num_columns - 1;
-      attention.bias = relative_bias(model_.target_bias, newest, 1, rows[row].num_columns, rows[row].num_columns);
+      attention.bias = relative_bias(model_.target_bias, rows[row].num_columns - 1, rows[row].num_columns);
       attention.weights = model_.weights.data();
       attention.out = mixed + static_cast<size_t>(row) * attention_width_;
       model_.cache->attend_columns(attention);
@@ -146,7 +141,7 @@ class Stack {
     const Rows rows = enter(layer.inner, layer.norm, num_rows);
     for (int first = 0; first < num_rows; first += kInnerRows) {
       const int count = num_rows - first < kInnerRows ? num_rows - first : kInnerRows;
-      kernels_.product(layer.inner, behind(rows, first, width_), count, hidden, stride, false);
+      kernels_.product(layer.inner, rows_from(rows, first, width_), count, hidden, stride, false);
       for (int row = 0; row < count; row++) {
         float* values = hidden + static_cast<size_t>(row) * stride;  // of a gated network, [2, F]
         kernels_.activate(values, header_.is_gated ? values + inner : nullptr, inner, activation);
@@ -178,23 +173,20 @@ class Stack {
 
 Linear slice(const Linear& linear, int first, int count) {
   const size_t weights = static_cast<size_t>(first) * linear.num_inputs;
-  Linear part = {};
-  part.num_inputs = linear.num_inputs, part.num_outputs = count;
-  part.integers = linear.integers ? linear.integers + weights : nullptr;
-  part.floats = linear.floats ? linear.floats + weights : nullptr;
-  part.scales = linear.integers ? linear.scales + first : nullptr;
-  part.sums = linear.integers ? linear.sums + first : nullptr;
-  part.bias = linear.bias + first;
+  Linear part = linear;
+  part.num_outputs = count, part.bias += first;
+  if (part.integers) part.integers += weights, part.scales += first, part.sums += first;
+  if (part.floats) part.floats += weights;
   return part;
 }
 
-Rows behind(const Rows& rows, int first, int width) {
+Rows rows_from(const Rows& rows, int first, int width) {
   const size_t offset = static_cast<size_t>(first) * width;
   if (rows.floats) return {rows.floats + offset, nullptr, nullptr, 0};
   return {nullptr, rows.integers + offset, rows.scales + first, rows.zero};
 }
 
-bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_sources, float* shown) {
+bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_sources, float* head_weights) {
   const Header& header = model.header;
   const Kernels& kernels = *model.kernels;
   const int width = header.width, attention_width = model.attention_width(), stride = 3 * attention_width;
@@ -205,40 +197,40 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
     num_rows += source.num_columns;
     longest = std::max(longest, source.num_columns);
   }
-  Stack stack(model);
-  if (!stack.reserve(num_rows, longest)) return false;
+  Layers layers(model);
+  if (!layers.reserve(num_rows, longest)) return false;
   for (int b = 0, row = 0; b < num_sources; b++) {
     for (int s = 0; s < sources[b]->num_columns; s++, row++) {
-      float* states = stack.states() + static_cast<size_t>(row) * width;
+      float* states = layers.states() + static_cast<size_t>(row) * width;
       const size_t first = static_cast<size_t>(s) * width;
       const float* position = model.source_positions ? model.source_positions + first : nullptr;
       kernels.embed(model.source_table, ids[row], position, width, states);
     }
   }
-  if (header.has_embedding_norm) stack.normalize(model.source_embedding_norm, num_rows);
+  if (header.has_embedding_norm) layers.normalize(model.source_embedding_norm, num_rows);
 
   for (int i = 0; i < header.num_encoder_layers; i++) {
     const EncoderLayer& layer = model.encoder[i];
-    const Rows rows = stack.enter(layer.query_key_value, layer.norm, num_rows);
+    const Rows rows = layers.enter(layer.query_key_value, layer.norm, num_rows);
     kernels.product(layer.query_key_value, rows, num_rows, model.wide.data(), stride, false);
     for (int b = 0, row = 0; b < num_sources; row += sources[b++]->num_columns) {
       const int count = sources[b]->num_columns;
-      SharedAttention attention = stack.attention_of(row, count, stride, count);
+      SharedAttention attention = layers.attention_of(row, count, stride, count);
       const float *keys = attention.queries + attention_width, *values = keys + attention_width;
       kernels.floats.transpose(keys, stride, count, attention_width, model.keys.data());
       attention.keys = model.keys.data(), attention.values = values, attention.value_stride = stride;
-      attention.bias = stack.relative_bias(model.source_bias, 0, count, count, round_up(count, kPanel));
-      attention.shown = shown;
+      attention.bias = layers.relative_bias(model.source_bias, count - 1, 2 * count - 1);
+      attention.head_weights = head_weights;
       kernels.floats.attend_shared(attention);
     }
-    if (shown) shown += static_cast<size_t>(header.num_heads) * num_rows * num_rows;
-    stack.leave(layer.output, layer.norm, model.mixed.data(), num_rows);
-    stack.feed_forward(layer.feed_forward, num_rows);
+    if (head_weights) head_weights += static_cast<size_t>(header.num_heads) * num_rows * num_rows;
+    layers.leave(layer.output, layer.norm, model.mixed.data(), num_rows);
+    layers.feed_forward(layer.feed_forward, num_rows);
   }
 
   // Keys and values for the decoder, layer by layer.
   const Norm* norm = header.has_final_norm ? &model.encoder_norm : nullptr;
-  const Rows memory = stack.inputs_of(model.cross_key_value, stack.states(), num_rows, width, norm);
+  const Rows memory = layers.inputs_of(model.cross_key_value, layers.states(), num_rows, width, norm);
   for (int layer = 0; layer < header.num_decoder_layers; layer++) {
     const Linear part = slice(model.cross_key_value, 2 * attention_width * layer, 2 * attention_width);
     kernels.product(part, memory, num_rows, model.wide.data(), stride, false);
@@ -255,7 +247,7 @@ bool encode(Model& model, const int32_t* ids, Source* const* sources, int num_so
   return true;
 }
 
-bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, float* shown) {
+bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, float* head_weights) {
   const Header& header = model.header;
   const Kernels& kernels = *model.kernels;
   const int width = header.width, attention_width = model.attention_width();
@@ -263,40 +255,40 @@ bool decode(Model& model, const DecoderRow* rows, int num_rows, Rows& states, fl
   for (int row = 0; row < num_rows; row++) {
     most_columns = std::max({most_columns, rows[row].num_columns, rows[row].sentence->source->num_columns});
   }
-  Stack stack(model);
-  if (!stack.reserve(num_rows, most_columns)) return false;
+  Layers layers(model);
+  if (!layers.reserve(num_rows, most_columns)) return false;
   for (int row = 0; row < num_rows; row++) {
     const size_t first = static_cast<size_t>(rows[row].position) * width;
     const float* position = model.target_positions ? model.target_positions + first : nullptr;
     kernels.embed(model.target_table, rows[row].token, position, width,
-                  stack.states() + static_cast<size_t>(row) * width);
+                  layers.states() + static_cast<size_t>(row) * width);
   }
-  if (header.has_embedding_norm) stack.normalize(model.target_embedding_norm, num_rows);
+  if (header.has_embedding_norm) layers.normalize(model.target_embedding_norm, num_rows);
 
   for (int i = 0; i < header.num_decoder_layers; i++) {
     const DecoderLayer& layer = model.decoder[i];
     if (header.is_recurrent) {
-      stack.recur(layer, i, rows, num_rows);
+      layers.recur(layer, i, rows, num_rows);
     } else {
-      stack.attend_to_past(layer, i, rows, num_rows);
+      layers.attend_to_past(layer, i, rows, num_rows);
     }
 
-    const Rows inputs = stack.enter(layer.cross_query, layer.cross_norm, num_rows);
+    const Rows inputs = layers.enter(layer.cross_query, layer.cross_norm, num_rows);
     kernels.product(layer.cross_query, inputs, num_rows, model.wide.data(), attention_width, false);
     for (int row = 0, count; row < num_rows; row += count) {
       Source& source = *rows[row].sentence->source;
       for (count = 1; row + count < num_rows && rows[row + count].sentence == rows[row].sentence;) count++;
-      SharedAttention attention = stack.attention_of(row, count, attention_width, source.num_columns);
+      SharedAttention attention = layers.attention_of(row, count, attention_width, source.num_columns);
       attention.keys = source.keys(i), attention.values = source.values(i), attention.value_stride = attention_width;
-      attention.shown = shown;
+      attention.head_weights = head_weights;
       model.cache->attend_shared(attention);
-      if (shown) shown += static_cast<size_t>(header.num_heads) * num_rows * source.num_columns;
+      if (head_weights) head_weights += static_cast<size_t>(header.num_heads) * num_rows * source.num_columns;
     }
-    stack.leave(layer.cross_output, layer.cross_norm, model.mixed.data(), num_rows);
-    stack.feed_forward(layer.feed_forward, num_rows);
+    layers.leave(layer.cross_output, layer.cross_norm, model.mixed.data(), num_rows);
+    layers.feed_forward(layer.feed_forward, num_rows);
   }
   const Norm* norm = header.has_final_norm ? &model.decoder_norm : nullptr;
-  states = stack.inputs_of(model.projection, stack.states(), num_rows, width, norm);
+  states = layers.inputs_of(model.projection, layers.states(), num_rows, width, norm);
   return true;
 }
 

@@ -1,14 +1,15 @@
 // Memory that can say no: aligned arrays whose growth returns false where there is no room, and mapped files.
 #pragma once
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
-
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 namespace dragoman {
 
@@ -16,7 +17,6 @@ enum Status : int32_t { kOk = 0, kNoMemory = 1, kWrongArgument = 2 };
 
 constexpr size_t kAlignment = 64;              // bytes: a cache line, and the widest vector
 constexpr size_t kHugePage = size_t{2} << 20;  // larger arrays lie in huge pages, where the system has some
-constexpr size_t kReadBeyond = 64;             // bytes behind an array that a vector may read
 
 inline size_t round_up(size_t number, size_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
@@ -45,7 +45,7 @@ class Array {
     if (size <= capacity_) return true;
     const size_t wanted = capacity_ ? size + size / 2 : size;
     if (wanted > (SIZE_MAX - 2 * kHugePage) / sizeof(T)) return false;
-    size_t bytes = wanted * sizeof(T) + kReadBeyond;
+    size_t bytes = wanted * sizeof(T);
     const size_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
     bytes = round_up(bytes, alignment);
     void* memory = nullptr;
@@ -77,21 +77,22 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // Maps all of a file, once; false where there is none, or no room for it.
-  [[nodiscard]] bool map(int descriptor) {
+  // Maps all of a file, once: a wrong argument where there is none, no memory where the address space has no room.
+  [[nodiscard]] Status map(int descriptor) {
     struct stat file;
-    if (fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size <= 0) return false;
+    if (fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size <= 0) return kWrongArgument;
     const size_t size = static_cast<size_t>(file.st_size);
-    if (size > SIZE_MAX - kHugePage) return false;
     void* reserved = mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (reserved == MAP_FAILED) return false;
+    if (reserved == MAP_FAILED) return kNoMemory;
     reserved_ = reserved, reserved_bytes_ = size + kHugePage;
     void* start = reinterpret_cast<void*>(round_up(reinterpret_cast<uintptr_t>(reserved), kHugePage));
-    if (mmap(start, size, PROT_READ, MAP_SHARED | MAP_FIXED, descriptor, 0) == MAP_FAILED) return false;
+    if (mmap(start, size, PROT_READ, MAP_SHARED | MAP_FIXED, descriptor, 0) == MAP_FAILED) {
+      return errno == ENOMEM ? kNoMemory : kWrongArgument;
+    }
     constexpr int collapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers lack
     madvise(start, size, MADV_HUGEPAGE), madvise(start, size, collapse);
     data_ = static_cast<const uint8_t*>(start), size_ = size;
-    return true;
+    return kOk;
   }
 
  private:

@@ -89,14 +89,14 @@ bool is_possible(const Header& header) {
          header.num_target_tokens <= header.num_logits && attention_width <= kMostNumbers / 4 &&
          2 * attention_width * header.num_decoder_layers <= kMostNumbers && header.inner_width <= kMostNumbers / 2 &&
          header.relative_distance >= 0 && header.relative_distance <= kMostNumbers / 4 &&
-         (!header.is_recurrent || attention_width >= header.width) &&
-         header.activation >= 0 && header.activation <= static_cast<int32_t>(Activation::kGeluTanh);
+         (!header.is_recurrent || attention_width >= header.width) && header.activation >= 0 &&
+         header.activation <= static_cast<int32_t>(Activation::kGeluTanh);
 }
 
 }  // namespace
 
 Status read_model(int descriptor, Model& model) {
-  if (!model.packed.map(descriptor)) return kWrongArgument;
+  if (const Status status = model.packed.map(descriptor)) return status;
   const uint8_t* packed = model.packed.data();
   const size_t num_bytes = model.packed.size();
   Header& header = model.header;

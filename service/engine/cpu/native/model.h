@@ -23,8 +23,8 @@ struct Header {
   int32_t num_encoder_layers, num_decoder_layers;
   int32_t num_positions;
   int32_t relative_distance;  // F, beyond which self-attention tells no farther; 0: positions are added
-  int32_t is_recurrent;  // SSRUs (Kim et al. 2019) in place of the decoder's self-attention
-  int32_t norms_first;  // pre-norm: x + f(norm(x)); otherwise norm(x + f(x))
+  int32_t is_recurrent;       // SSRUs (Kim et al. 2019) in place of the decoder's self-attention
+  int32_t norms_first;        // pre-norm: x + f(norm(x)); otherwise norm(x + f(x))
   int32_t has_embedding_norm, has_final_norm, has_own_positions, shares_table;
   int32_t is_rms, is_gated;
   int32_t activation;
@@ -67,7 +67,7 @@ struct Model {
   Array<DecoderLayer> decoder;
   Linear cross_key_value;  // of all decoder layers side by side
   Linear projection;
-  const float* bans;  // [N], added behind the softmax; null: nothing
+  const float* bans;  // [N], added after the softmax; null: nothing
 
   // Scratch of the one call that runs.
   Array<float> states, wide, mixed, hidden, inputs, scales, hidden_scales, weights, bias, logits;

@@ -1,4 +1,10 @@
-// Products of rows with packed weights, in tiles whose sums stay in registers.
+// Products of rows with packed weights, in tiles whose sums stay in registers.  From the outside in:
+//   product, or `rank` of projection.h   for each block of 64 outputs
+//   next_block                           for as many rows as a tile takes
+//   block                                for each tile of the block
+//   tile                                 for each 32 inputs: starts, adds up and stores ROWS x VECTORS sums
+//   add_inputs                           add_dots; where sums have 16 bits, add_words, which widens what add_dots sums
+//   Integer, Float                       of `Isa`: what is loaded, multiplied and stored
 //
 // A row's sums are taken in one order, whichever rows stand beside it, so that its results depend on no other row.
 #pragma once
@@ -22,7 +28,7 @@ struct Integer {
 
   static const Input* inputs(const Rows& rows) { return rows.integers; }
   static const Weight* weights(const Linear& linear) { return linear.integers; }
-  static Sums spread(const Input* p) { return Isa::spread_four(p); }
+  static Sums broadcast(const Input* p) { return Isa::broadcast_four(p); }
   static Sums load(const Weight* p) { return Isa::load_bytes(p); }
   static Sums first_dot(Sums x, Sums weights) { return Isa::first_dot(x, weights); }
   static Sums dot(Sums sums, Sums x, Sums weights) { return Isa::dot(sums, x, weights); }
@@ -30,7 +36,7 @@ struct Integer {
     return Isa::load_scaled(linear.sums + column, -rows.zero);
   }
   static typename Isa::Floats value(Sums sums, const Linear& linear, const Rows& rows, int row, int column) {
-    const auto scaled = Isa::mul(Isa::to_floats(sums), Isa::spread(rows.scales[row]));
+    const auto scaled = Isa::mul(Isa::to_floats(sums), Isa::broadcast(rows.scales[row]));
     return Isa::fma(scaled, Isa::load(linear.scales + column), Isa::load(linear.bias + column));
   }
 };
@@ -46,7 +52,7 @@ struct Float {
 
   static const Input* inputs(const Rows& rows) { return rows.floats; }
   static const Weight* weights(const Linear& linear) { return linear.floats; }
-  static Sums spread(const Input* p) { return Isa::spread(*p); }
+  static Sums broadcast(const Input* p) { return Isa::broadcast(*p); }
   static Sums load(const Weight* p) { return Isa::load(p); }
   static Sums dot(Sums sums, Sums x, Sums weights) { return Isa::fma(x, weights, sums); }
   static Sums start(const Linear& linear, const Rows&, int column) { return Isa::load(linear.bias + column); }
@@ -82,7 +88,7 @@ inline __attribute__((always_inline)) void add_dots(Place<Kind, ROWS>& place,
     }
 #pragma GCC unroll 14
     for (int i = 0; i < ROWS; i++) {
-      const Sums x = Kind::spread(place.inputs[i / 3] + i % 3 * place.num_inputs + dot * step);
+      const Sums x = Kind::broadcast(place.inputs[i / 3] + i % 3 * place.num_inputs + dot * step);
 #pragma GCC unroll 4
       for (int j = 0; j < VECTORS; j++) {
         if constexpr (IS_FIRST) {
@@ -142,15 +148,15 @@ inline void tile(const Linear& linear, const Rows& rows, int first_row, int colu
 #pragma GCC unroll 4
   for (size_t i = 0; i < ROWS; i += 3) place.inputs[i / 3] = Kind::inputs(rows) + (first_row + i) * num_inputs;
   place.weights = Kind::weights(linear) + column * num_inputs;
-  place.num_inputs = num_inputs, place.panel = kPanel * num_inputs;
+  place.num_inputs = num_inputs, place.panel = kPanel * num_inputs, place.next = 0;
   // The first rows ask for weights ahead, near the end of a panel for those of the next block's; the others find the
   // block in a cache.
   constexpr size_t group = 4 * kSummedDots, ahead = kAhead / (sizeof(typename Kind::Weight) * kPanel);  // inputs
   const size_t near = first_row == 0 ? ahead * kPanel : 0;
-  const size_t behind = first_row == 0 ? near + kBlock * num_inputs - place.panel : 0;
+  const size_t far = first_row == 0 ? near + kBlock * num_inputs - place.panel : 0;
   size_t rest = num_inputs;
   for (; rest >= group; rest -= group) {
-    place.next = rest >= ahead + group ? near : behind;
+    place.next = rest >= ahead + group ? near : far;
     add_inputs<Kind, group>(place, sums);
   }
   if (rest) add_inputs<Kind, kPanel>(place, sums);

@@ -22,7 +22,7 @@ inline void edit_block(Ranking& ranking, const Edit* edits, int column, float* l
   }
 }
 
-// Puts a logit behind those that are no smaller; it is greater than the last.
+// Puts a logit after those that are no smaller; it is greater than the last.
 inline void insert(Ranking& ranking, int num_best, float logit, int32_t token) {
   int place = num_best - 1;
   for (; place > 0 && ranking.logits[place - 1] < logit; place--) {
@@ -41,12 +41,12 @@ inline void rank_block(Ranking& ranking, int num_best, int column, float* logits
   Floats most = Isa::load(logits);
   for (int i = w; i < kBlock; i += w) most = Isa::max(most, Isa::load(logits + i));
   Floats sums = Isa::load(ranking.sums);
-  if (Isa::above(most, Isa::spread(ranking.greatest))) {
+  if (Isa::above(most, Isa::broadcast(ranking.greatest))) {
     const float greatest = Isa::greatest(most);
-    sums = Isa::mul(sums, exponential<Isa>(Isa::spread(ranking.greatest - greatest)));
+    sums = Isa::mul(sums, exponential<Isa>(Isa::broadcast(ranking.greatest - greatest)));
     ranking.greatest = greatest;
   }
-  const Floats greatest = Isa::spread(ranking.greatest);
+  const Floats greatest = Isa::broadcast(ranking.greatest);
   for (int i = 0; i < kBlock; i += w) {
     sums = Isa::add(sums, exponential<Isa>(Isa::sub(Isa::load(logits + i), greatest)));
   }
@@ -56,9 +56,9 @@ inline void rank_block(Ranking& ranking, int num_best, int column, float* logits
       Isa::store(logits + i, Isa::add(Isa::load(logits + i), Isa::load(bans + column + i)));
   }
   const float* last = ranking.logits + num_best - 1;
-  if (!Isa::above(most, Isa::spread(*last))) return;
+  if (!Isa::above(most, Isa::broadcast(*last))) return;
   for (int i = 0; i < kBlock; i += w) {
-    uint32_t better = Isa::above(Isa::load(logits + i), Isa::spread(*last));
+    uint32_t better = Isa::above(Isa::load(logits + i), Isa::broadcast(*last));
     for (; better; better &= better - 1) {
       const int place = i + __builtin_ctz(better);
       if (logits[place] > *last) insert(ranking, num_best, logits[place], column + place);
@@ -66,7 +66,7 @@ inline void rank_block(Ranking& ranking, int num_best, int column, float* logits
   }
 }
 
-// Asks for weights of the block behind `column`: of each panel two lines behind those that the tile has asked for.
+// Asks for weights of the block after `column`: of each panel two lines after those that the tile has asked for.
 // They come while the logits of a row are ranked.
 inline void prefetch_block(const Linear& linear, int column, int row) {
   if (!linear.integers) return;

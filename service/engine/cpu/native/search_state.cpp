@@ -2,26 +2,21 @@
 
 #include <math.h>
 
-#include <algorithm>
-
 namespace dragoman {
 namespace {
-
-bool is_within(int64_t number, int64_t end) { return number >= 0 && number < end; }
 
 bool is_valid(const SearchState& state, const Step& step) {
   const Header& header = state.model->header;
   const int64_t num_rows = static_cast<int64_t>(state.num_sentences) * state.beam_size;
   if (state.awaits_advance || state.is_broken || step.num_candidates < 1 || step.num_candidates > kMostCandidates)
     return false;
-  for (int64_t row = 0; row < num_rows; row++) {
-    if (!is_within(step.tokens[row], header.num_target_tokens)) return false;
-  }
+  if (!are_within(step.tokens, num_rows, header.num_target_tokens)) return false;
   for (int32_t i = 0; i < state.num_sentences; i++) {
     if (state.sentences[i]->num_steps >= header.num_positions) return false;
   }
+  if (!are_within(step.edit_rows, step.num_edits, num_rows)) return false;
+  if (!are_within(step.edit_tokens, step.num_edits, header.num_logits)) return false;
   for (int32_t i = 0; i < step.num_edits; i++) {
-    if (!is_within(step.edit_rows[i], num_rows) || !is_within(step.edit_tokens[i], header.num_logits)) return false;
     if (!(step.edit_factors[i] > 0.0f)) return false;
     if (i == 0) continue;
     const int64_t order = step.edit_rows[i] - step.edit_rows[i - 1];
@@ -143,7 +138,7 @@ void rank_rows(SearchState& state, const Rows& states, int num_candidates) {
     const Shortlist& list = state.sentences[b]->shortlist;
     const int first = state.first_rows[b], count = state.first_rows[b + 1] - first;
     if (!list.num_tokens) continue;
-    rank_list(state, list, behind(states, first, model.header.width), count, num_candidates, own + first);
+    rank_list(state, list, rows_from(states, first, model.header.width), count, num_candidates, own + first);
     for (int row = first; row < first + count; row++) join(rankings[row], own[row], num_candidates);
   }
 }
@@ -197,7 +192,7 @@ void advance(SearchState& state, const int64_t* parents) {
 }
 
 Status score(Model& model, Source& source, int32_t num_tokens, const int32_t* inputs, const int32_t* following,
-             float* log_probs, float* shown) {
+             float* log_probs, float* head_weights) {
   // Every token is a hypothesis of its own whose past are those before it.
   Sentence sentence;
   Array<DecoderRow> rows;
@@ -211,13 +206,13 @@ Status score(Model& model, Source& source, int32_t num_tokens, const int32_t* in
     model.rankings[t].logits = model.logits.data() + t, model.rankings[t].tokens = model.tokens.data() + t;
   }
   Rows states;
-  if (!decode(model, rows.data(), num_tokens, states, shown)) return kNoMemory;
+  if (!decode(model, rows.data(), num_tokens, states, head_weights)) return kNoMemory;
   model.kernels->rank(model.projection, states, num_tokens, nullptr, nullptr, 1, model.rankings.data());
   for (int32_t t = 0; t < num_tokens; t++) {
     float logits[kPanel];
     const int32_t token = following[t];
     const Linear panel = slice(model.projection, token / kPanel * kPanel, kPanel);
-    model.kernels->product(panel, behind(states, t, model.header.width), 1, logits, kPanel, false);
+    model.kernels->product(panel, rows_from(states, t, model.header.width), 1, logits, kPanel, false);
     log_probs[t] = logits[token % kPanel] - model.rankings[t].log_sum;
   }
   return kOk;

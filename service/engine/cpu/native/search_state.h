@@ -1,12 +1,19 @@
 // The sentences that decode together, numbered from 0 without holes, and a step of the decoder for all of them.
 #pragma once
 
+#include <algorithm>
+
 #include "layers.h"
 
 namespace dragoman {
 
 constexpr int32_t kMostHypotheses = 1 << 10;  // of a sentence
 constexpr int32_t kMostCandidates = 1 << 16;
+
+template <class T>
+bool are_within(const T* ids, int64_t count, int64_t end) {
+  return std::all_of(ids, ids + count, [end](T id) { return id >= 0 && id < end; });
+}
 
 struct SearchState {
   Model* model;
@@ -49,6 +56,6 @@ void advance(SearchState& state, const int64_t* parents);
 
 // Reads a translation in one pass; see `dg_score`.
 Status score(Model& model, Source& source, int32_t num_tokens, const int32_t* inputs, const int32_t* following,
-             float* log_probs, float* shown);
+             float* log_probs, float* head_weights);
 
 }  // namespace dragoman

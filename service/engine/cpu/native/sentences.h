@@ -2,7 +2,7 @@
 //
 // Each step adds one column of keys and values for every hypothesis that goes on, and each hypothesis has a list of the
 // columns that are its past, oldest first.  A beam that changes its order moves lists and no keys; columns that no list
-// has any more are left behind when the others move to a larger cache.  Where a column lies changes no result.
+// has any more are dropped when the others move to a larger cache.  Where a column lies changes no result.
 #pragma once
 
 #include "model.h"
@@ -31,14 +31,14 @@ inline void release(Source* source) {
 struct Shortlist {
   int32_t num_tokens = 0;
   Linear projection = {};
-  Array<int32_t> tokens, sums;  // tokens ascend, and the last one is there again up to a multiple of 64
+  Array<int32_t> tokens, sums;               // tokens ascend, and the last one is there again up to a multiple of 64
   Array<float> weights, scales, bias, bans;  // weights may be integers
 };
 
 struct Sentence {
   Source* source = nullptr;
   int32_t beam_size = 0;
-  int32_t num_steps = 0;                 // behind it
+  int32_t num_steps = 0;                 // that it has taken
   int32_t num_columns = 0;               // in use, of self-attention
   int32_t capacity = 0;                  // room for so many
   Array<uint8_t> cache;                  // [layers, capacity, 2 A]

@@ -1,5 +1,5 @@
 // The slots of a group of sentences on a GPU, and what a step there is given and finds: `slots.py` of the engine for
-// GPUs says what for.
+// GPUs says what for.  They lie here because both engines share this library, `Step` and `extend_beams`.
 #pragma once
 
 #include "search_state.h"
