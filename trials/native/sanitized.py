@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from service.engine.cpu.native import library
-from service.engine.cpu.native.build import build, find_compiler
+from service.engine.cpu.native.build import WARNINGS, build, find_compiler
 from trials.native import border
 
 _FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1")
@@ -38,7 +38,7 @@ def main() -> None:
     # Python was built without them, so that the sanitizers' own library has to come first; what it keeps is no leak.
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as directory:
-        built = build(_FLAGS, Path(directory) / "libdragoman.so")
+        built = build((*_FLAGS, *WARNINGS), Path(directory) / "libdragoman.so")
         command = [sys.executable, "-m", "trials.native.sanitized", "--library", str(built)]
         command += ["--calls", str(given.calls)]
         sys.exit(subprocess.run(command, check=False, env=environment).returncode)

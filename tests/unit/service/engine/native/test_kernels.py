@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.cpu.native.build import FLAGS, SET_FLAGS, SOURCES, BuildError, find_compiler
+from service.engine.cpu.native.build import FLAGS, SET_FLAGS, SOURCES, WARNINGS, BuildError, build, find_compiler
 
 TESTS = Path(__file__).parents[4] / "native"
 BASE = "kernels_avx2.cpp"
@@ -55,7 +55,7 @@ def test_every_set_that_this_cpu_runs_gives_what_the_plain_kernels_give(compiler
         f"-D{name[len('kernels_') : -len('.cpp')]}_kernels=plain_kernels" for name in SET_FLAGS if name not in sets
     ]
     sources = [TESTS / "plain.cpp", *(SOURCES / name for name in ("cpu.cpp", *sets))]
-    commands = {source: [*FLAGS, *SET_FLAGS.get(source.name, ()), *others] for source in sources}
+    commands = {source: [*FLAGS, *WARNINGS, *SET_FLAGS.get(source.name, ()), *others] for source in sources}
 
     lines = found_by_test(compiler, objects_of(compiler, commands, tmp_path), tmp_path)
 
@@ -79,6 +79,17 @@ def test_sets_that_this_cpu_lacks_give_it_where_they_are_emulated(compiler, tmp_
     lines = found_by_test(compiler, objects_of(compiler, commands, tmp_path), tmp_path)
 
     assert lines == [f"{name}: as the plain kernels" for name in ("avx2", "avxvnni", "avx512vnni")]
+
+
+def test_a_set_is_asked_for_whatever_its_flags_let_the_compiler_use():
+    asked = (SOURCES / "cpu.cpp").read_text().lower()
+
+    assert [flag for flags in SET_FLAGS.values() for flag in flags if flag[:2] == "-m" and flag[2:] not in asked] == []
+
+
+@pytest.mark.thorough
+def test_the_compiler_warns_of_nothing(compiler, tmp_path):
+    assert build(WARNINGS, tmp_path / "libdragoman.so").is_file()
 
 
 @pytest.mark.thorough
