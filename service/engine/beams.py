@@ -55,9 +55,9 @@ class Beams:
         )
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All arrays, in the order of `_BEAM_ARRAYS`."""
-        return tuple(getattr(self, name) for name in _BEAM_ARRAYS)
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All arrays by name."""
+        return {name: getattr(self, name) for name in _BEAM_ARRAYS}
 
     def make_room(self, num_sentences: int, num_columns: int) -> None:
         """Have room for so many; what grows is doubled, so that the copies cost little per sentence."""
@@ -76,7 +76,7 @@ class Beams:
         past = slice(int(self.num_steps[indices].max()) + 1)
         for history in (self.tokens, self.parents):
             history[targets, past] = history[indices, past]
-        for array in self.arrays:
+        for array in self.arrays.values():
             if array.ndim < 3:
                 array[targets] = array[indices]
 

@@ -16,7 +16,21 @@ import numpy as np
 from model.config import EOS_ID, Architecture
 from model.shortlist import Shortlist
 from service.engine.cpu.native.candidates import StepArrays
-from service.engine.cpu.native.library import BeamsOf, Endings, Handle, SlotsOf, SlotStep, Step, address, load
+from service.engine.cpu.native.library import (
+    F32,
+    HANDLES,
+    I32,
+    I64,
+    U8,
+    BeamsOf,
+    Endings,
+    Handle,
+    SlotsOf,
+    SlotStep,
+    Step,
+    address,
+    load,
+)
 from service.engine.cpu.native.runner import NativeRunner, NativeSource, NativeState
 from tests.fakes.tiny_model import VOCABULARY, tiny_config, tiny_model, write_tiny_bundle
 
@@ -66,7 +80,8 @@ class _Caller:
         count = lengths.size if self.rng.random() > 0.05 else int(self.rng.choice((-1, 0)))
         # Only what fits the arrays is within the contract of addresses.
         starts = np.minimum(starts, ids.size) if starts[-1] > ids.size else starts
-        self.library.dg_encode(self.runner._model.value, count, address(ids), address(starts), address(handles), None)
+        given = address(ids, I32), address(starts, I64), address(handles, HANDLES)
+        self.library.dg_encode(self.runner._model.value, count, *given, None)
         self.sources += [NativeSource(handle, ()) for handle in handles.tolist() if handle]
         del self.sources[:-8]
 
@@ -79,7 +94,8 @@ class _Caller:
         if self.rng.random() < 0.3:
             lists = [np.unique(self.ids(20, self.runner._bundle.manifest.config.vocab_size, np.int32)) for _ in handles]
             tokens, starts = np.concatenate(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64)
-        self.library.dg_append(state.value, count, address(handles), address(tokens), address(starts))
+        given = address(handles, HANDLES), address(tokens, I32), address(starts, I64)
+        self.library.dg_append(state.value, count, *given)
         state._num_sentences += count
 
     def any_state(self) -> NativeState:
@@ -108,9 +124,7 @@ class _Caller:
             "parents": np.zeros(num_ranks, np.int64),
             "check": np.zeros(max(1, rows[0]), np.float32),
         }
-        step = Step(num_edits=num_edits, num_candidates=num_candidates)
-        for name, array in arrays.items():
-            setattr(step, name, address(array))
+        step = Step(num_edits=num_edits, num_candidates=num_candidates, **arrays)
         num_sentences = rows[0] if self.rng.random() > 0.05 else int(self.rng.choice(_ODD))
         self.library.dg_step(state.value, num_sentences, ctypes.addressof(step))
 
@@ -122,9 +136,7 @@ class _Caller:
         outputs = {"scores": np.zeros(rooms * beam_size, np.float32), "best": np.zeros(ranks, np.float32)}
         outputs |= {name: np.zeros(ranks, np.int64) for name in ("best_tokens", "parents")}
         outputs |= {"check": np.zeros(rooms, np.float32)}
-        step = Step(num_candidates=num_candidates)
-        for name, array in outputs.items():
-            setattr(step, name, address(array))
+        step = Step(num_candidates=num_candidates, **outputs)
         arrays = {
             "scores": np.zeros(rooms * beam_size, np.float32),
             "newest": self.ids(rooms * beam_size, vocabulary, np.int64),
@@ -133,15 +145,16 @@ class _Caller:
         counts = ("num_steps", "max_steps", "still_wanted", "waits_for_best")
         arrays |= {name: self.ids(rooms, columns + 2, np.int64) for name in counts}
         arrays |= {"penalties": np.zeros(rooms, np.float32)}
-        beams = BeamsOf(beam_size, rooms, columns, **{name: address(array) for name, array in arrays.items()})
+        beams = BeamsOf(beam_size, rooms, columns, **arrays)
         parents, marks, count = np.zeros(rooms * beam_size, np.int64), np.zeros(rooms, np.uint8), ctypes.c_int32()
         at, there = ctypes.addressof(step), ctypes.addressof(beams)
         end, most = self.number(0, vocabulary), int(self.rng.integers(-1, 5))
         num_rooms = 2 * rooms * beam_size
         ended = np.zeros((4, num_rooms), np.int64), np.zeros(num_rooms, np.float32)
         num_rooms = num_rooms if self.rng.random() > 0.1 else int(self.rng.choice((-1, 0, 1)))
-        endings = Endings(0, num_rooms, *map(address, ended[0]), address(ended[1]))
-        out, where = (address(parents), address(marks)), ctypes.addressof(endings)
+        names = "sentences", "lengths", "parents", "tokens"
+        endings = Endings(0, num_rooms, **dict(zip(names, ended[0], strict=True)), scores=ended[1])
+        out, where = (address(parents, I64), address(marks, U8)), ctypes.addressof(endings)
         if self.rng.random() < 0.5:
             given = where if self.rng.random() < 0.7 else None
             self.library.dg_extend(at, self.number(0, rooms), there, end, *out, given)
@@ -151,7 +164,7 @@ class _Caller:
     def advance(self) -> None:
         state = self.any_state()
         parents = self.ids(state._num_sentences * state._beam_size, state._beam_size, np.int64)
-        self.library.dg_advance(state.value, state._num_sentences, address(parents))
+        self.library.dg_advance(state.value, state._num_sentences, address(parents, I64))
 
     def remove(self) -> None:
         state = self.any_state()
@@ -164,9 +177,9 @@ class _Caller:
         config, count = self.runner._bundle.manifest.config, int(self.rng.integers(1, 9))
         inputs, following = (self.ids(count, config.num_target_tokens, np.int32) for _ in range(2))
         log_probs = np.zeros(count, np.float32)
-        shown = np.zeros((config.num_decoder_layers, config.num_heads, count, 16), np.float32)
+        head_weights = np.zeros((config.num_decoder_layers, config.num_heads, count, 16), np.float32)
         count = count if self.rng.random() > 0.1 else int(self.rng.choice((-1, 0, 2**31 - 1)))
-        arrays = (address(array) for array in (inputs, following, log_probs, shown))
+        arrays = address(inputs, I32), address(following, I32), address(log_probs, F32), address(head_weights, F32)
         self.library.dg_score(self.runner._model.value, self.sources[-1].value, count, *arrays)
 
     def slots(self) -> None:
@@ -176,14 +189,17 @@ class _Caller:
         numbers, lengths = self.ids(num_slots, num_slots, np.int64), np.zeros(num_slots, np.int64)
         held = past, past.copy(), numbers, lengths, lengths.astype(np.int32), np.zeros((256, mask_bytes), np.uint8)
         mask_bytes = mask_bytes if self.rng.random() > 0.05 else int(self.rng.choice((-16, 0, 8)))
-        slots = SlotsOf(num_slots, beam_size, num_words, mask_bytes, *map(address, held))
+        names = "past", "seen", "numbers", "past_lengths", "source_lengths", "masks"
+        slots = SlotsOf(*words, mask_bytes, **dict(zip(names, held, strict=True)))
         over, num_candidates = int(self.rng.integers(1, num_slots + 1)), int(self.rng.integers(1, 12))
         rows, ranks = (over, beam_size), (over, num_candidates)
         arrays = [np.zeros((*rows, 4), np.int64), np.zeros(over, np.int64)]
         arrays += [np.zeros(over, np.int32), np.zeros((*rows, 8 * num_words, 32), np.uint8)]
         arrays += [np.zeros(rows, np.int64), np.zeros(rows, np.float32), np.zeros(ranks, np.float32)]
         arrays += [self.ids(over * num_candidates, 10 * beam_size, np.int64), np.zeros(over, np.float32)]
-        step = SlotStep(over, num_words, num_candidates, *map(address, arrays))
+        given = "new_places", "past_lengths", "source_lengths", "self_mask", "tokens", "scores"
+        named = dict(zip((*given, "best", "ids", "check"), arrays, strict=True))
+        step = SlotStep(over, num_words, num_candidates, **named)
         if self.rng.random() < 0.1:
             setattr(step, str(self.rng.choice(("num_slots", "num_words"))), int(self.rng.choice((-1, 0, 2**31 - 1))))
         own = StepArrays(num_slots, beam_size, num_candidates)
@@ -198,7 +214,7 @@ class _Caller:
                 self.library.dg_read_step(at, count, there, self.number(1, 10), mine)
             case _:
                 parents = self.ids(num_slots * beam_size, beam_size, np.int64)
-                self.library.dg_advance_slots(at, self.number(0, num_slots), address(parents))
+                self.library.dg_advance_slots(at, self.number(0, num_slots), address(parents, I64))
 
     def open(self) -> None:
         handle = ctypes.c_void_p()

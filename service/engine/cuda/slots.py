@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from service.engine.beams import Candidates
 from service.engine.cpu.native.candidates import StepArrays
-from service.engine.cpu.native.library import SlotsOf, SlotStep, address, load
+from service.engine.cpu.native.library import SlotsOf, SlotStep, load
 from service.engine.runner import Floats, Ints
 
 WORD = 64  # columns
@@ -193,10 +193,16 @@ class NativeSlots(Slots):
         """Return where the library finds the arrays."""
         if self._described is not self.past:  # `add` and `resize` replace it
             self._described, self._seen = self.past, np.zeros_like(self.past)
-            arrays: tuple[npt.NDArray[Any], ...] = self.past, self._seen, self.numbers
-            arrays += self.past_lengths, self.source_lengths, self._masks
-            num_slots, beam_size, num_words = self.past.shape
-            self._record = SlotsOf(num_slots, beam_size, num_words, self._masks.itemsize, *map(address, arrays))
+            self._record = SlotsOf(
+                *self.past.shape,
+                self._masks.itemsize,
+                past=self.past,
+                seen=self._seen,
+                numbers=self.numbers,
+                masks=self._masks,
+                past_lengths=self.past_lengths,
+                source_lengths=self.source_lengths,
+            )
             self._record_address = ctypes.addressof(self._record)
         return self._record_address
 
@@ -205,10 +211,10 @@ def _address_of(step: StepMemory) -> int:
     """Return where the library finds a step's arrays, which keep the record with their addresses."""
     if step.addresses is None:
         num_slots, num_words = len(step.given["tokens"]), step.given["self_mask"].shape[3] // WORD
-        given = "new_places", "past_lengths", "source_lengths", "self_mask", "tokens", "scores"
-        found = "candidate_scores", "candidate_ids", "check"
-        arrays = [*(step.given[name] for name in given), *(step.found[name] for name in found)]
-        step.addresses = SlotStep(num_slots, num_words, step.found["candidate_ids"].shape[1], *map(address, arrays))
+        names = "new_places", "past_lengths", "source_lengths", "self_mask", "tokens", "scores"
+        best, ids, check = (step.found[name] for name in ("candidate_scores", "candidate_ids", "check"))
+        given = {name: step.given[name] for name in names}
+        step.addresses = SlotStep(num_slots, num_words, ids.shape[1], **given, best=best, ids=ids, check=check)
     return ctypes.addressof(step.addresses)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.engine.beams import Beams, Candidates, Ending, StepOutcome
-from service.engine.cpu.native.library import BeamsOf, Endings, Step, address, load
+from service.engine.cpu.native.library import I64, U8, BeamsOf, Endings, Step, address, load
 from service.engine.logits import Edits
 
 _MAY_END, _NON_FINITE, _HAS_ENDED = 1, 2, 3  # `Mark` of beams.h
@@ -25,17 +25,18 @@ class StepArrays:
         self.best, self.check = np.zeros(ranks, np.float32), np.zeros(num_sentences, np.float32)
         self.best_tokens, self.parents = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
         self.step = Step(num_candidates=num_candidates)
-        for name in ("tokens", "scores", "best", "best_tokens", "parents", "check"):
-            setattr(self.step, name, address(getattr(self, name)))
+        names = "tokens", "scores", "best", "best_tokens", "parents", "check"
+        self.step.set(**{name: getattr(self, name) for name in names})
         self.step_address = ctypes.addressof(self.step)
         self.next_parents = np.zeros(rows, np.int64)  # what `extend` finds
-        self.next_parents_address = address(self.next_parents)
+        self.next_parents_address = address(self.next_parents, I64)
         self.marks = np.zeros(num_sentences, np.uint8)
-        self.marks_address = address(self.marks)
+        self.marks_address = address(self.marks, U8)
         num_rooms = _ENDING_STEPS * num_sentences * beam_size
         self.ended = np.zeros((4, num_rooms), np.int64)  # sentences, lengths, parents and tokens of `Endings`
         self.ended_scores = np.zeros(num_rooms, np.float32)
-        self.endings = Endings(0, num_rooms, *map(address, self.ended), address(self.ended_scores))
+        ended = dict(zip(("sentences", "lengths", "parents", "tokens"), self.ended, strict=True))
+        self.endings = Endings(0, num_rooms, **ended, scores=self.ended_scores)
         self.endings_address = ctypes.addressof(self.endings)
         self.candidates = NativeCandidates(self.best, self.best_tokens, self.parents, self.check, self)  # of each step
 
@@ -44,8 +45,7 @@ class StepArrays:
         self.step.num_edits = 0 if edits is None else len(edits.rows)
         if edits is not None:
             self._edits = [np.ascontiguousarray(array) for array in edits]  # kept: the library holds addresses
-            for name, array in zip(Edits._fields, self._edits, strict=True):
-                setattr(self.step, f"edit_{name}", address(array))
+            self.step.set(**{f"edit_{name}": array for name, array in zip(Edits._fields, self._edits, strict=True)})
 
     @property
     def outcome(self) -> StepOutcome:
@@ -80,5 +80,5 @@ def address_of(beams: Beams) -> int:
     """Return where the library finds these arrays, which keep the record with their addresses."""
     if beams.addresses is None:
         rooms, columns, beam_size = beams.tokens.shape
-        beams.addresses = BeamsOf(beam_size, rooms, columns, *map(address, beams.arrays))
+        beams.addresses = BeamsOf(beam_size, rooms, columns, **beams.arrays)
     return ctypes.addressof(beams.addresses)

@@ -3,69 +3,124 @@
 import ctypes
 import functools
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from service.engine.cpu.native.build import library_path
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _NO_MEMORY = 1
 PANEL = 16  # outputs whose weights lie together, and the multiple of every width
 
+I32, I64, U64, F32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.float32)
+U8, HANDLES, MASKS = np.dtype(np.uint8), np.dtype(np.uintp), np.dtype(np.void)  # masks: of any type
+Kinds = dict[str, "np.dtype[Any] | None"]
 
-def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, kind) for name in names)
+
+class Record(ctypes.Structure):
+    """A struct of the library's: numbers of 32 bits, and addresses of arrays."""
+
+    kinds: ClassVar[Kinds]  # fields in their order: the type of an array, or None for a number
+
+    def __init__(self, *numbers: int, **fields: "int | npt.NDArray[Any]") -> None:
+        super().__init__(*numbers)
+        self.set(**fields)
+
+    def set(self, **fields: "int | npt.NDArray[Any]") -> None:
+        """Set numbers, and addresses of arrays, which have to stay."""
+        for name, value in fields.items():
+            kind = self.kinds[name]
+            setattr(self, name, value if isinstance(value, int) or kind is None else address(value, kind))
 
 
-class Step(ctypes.Structure):
+def _fields(kinds: Kinds) -> list[tuple[str, Any]]:
+    return [(name, c_int32 if kind is None else c_void_p) for name, kind in kinds.items()]
+
+
+class Step(Record):
     """`Step` of search_state.h."""
 
-    _fields_ = (
-        *_fields(c_void_p, "tokens", "scores"),
-        *_fields(c_int32, "num_edits"),
-        *_fields(c_void_p, "edit_rows", "edit_tokens", "edit_values", "edit_factors"),
-        *_fields(c_int32, "num_candidates"),
-        *_fields(c_void_p, "best", "best_tokens", "parents", "check"),
-    )
+    kinds: ClassVar[Kinds] = {
+        "tokens": I64,
+        "scores": F32,
+        "num_edits": None,
+        "edit_rows": I64,
+        "edit_tokens": I64,
+        "edit_values": F32,
+        "edit_factors": F32,
+        "num_candidates": None,
+        "best": F32,
+        "best_tokens": I64,
+        "parents": I64,
+        "check": F32,
+    }
+    _fields_ = _fields(kinds)
 
 
-class BeamsOf(ctypes.Structure):
+class BeamsOf(Record):
     """`Beams` of beams.h."""
 
-    _fields_ = (
-        *_fields(c_int32, "beam_size", "num_rooms", "num_columns"),
-        *_fields(c_void_p, "scores", "newest", "tokens", "parents", "num_steps", "max_steps"),
-        *_fields(c_void_p, "still_wanted", "waits_for_best", "penalties"),
-    )
+    kinds: ClassVar[Kinds] = {
+        **dict.fromkeys(("beam_size", "num_rooms", "num_columns")),
+        "scores": F32,
+        "newest": I64,
+        "tokens": I64,
+        "parents": I64,
+        "num_steps": I64,
+        "max_steps": I64,
+        "still_wanted": I64,
+        "waits_for_best": I64,
+        "penalties": F32,
+    }
+    _fields_ = _fields(kinds)
 
 
-class Endings(ctypes.Structure):
+class Endings(Record):
     """`Endings` of beams.h."""
 
-    _fields_ = (
-        *_fields(c_int32, "count", "num_rooms"),
-        *_fields(c_void_p, "sentences", "lengths", "parents", "tokens", "scores"),
-    )
+    kinds: ClassVar[Kinds] = {
+        **dict.fromkeys(("count", "num_rooms")),
+        "sentences": I64,
+        "lengths": I64,
+        "parents": I64,
+        "tokens": I64,
+        "scores": F32,
+    }
+    _fields_ = _fields(kinds)
 
 
-class SlotsOf(ctypes.Structure):
+class SlotsOf(Record):
     """`Slots` of slots.h."""
 
-    _fields_ = (
-        *_fields(c_int32, "num_slots", "beam_size", "num_words", "mask_bytes"),
-        *_fields(c_void_p, "past", "seen", "numbers", "past_lengths", "source_lengths", "masks"),
-    )
+    kinds: ClassVar[Kinds] = {
+        **dict.fromkeys(("num_slots", "beam_size", "num_words", "mask_bytes")),
+        "past": U64,
+        "seen": U64,
+        "numbers": I64,
+        "past_lengths": I64,
+        "source_lengths": I32,
+        "masks": MASKS,
+    }
+    _fields_ = _fields(kinds)
 
 
-class SlotStep(ctypes.Structure):
+class SlotStep(Record):
     """`SlotStep` of slots.h."""
 
-    _fields_ = (
-        *_fields(c_int32, "num_slots", "num_words", "num_candidates"),
-        *_fields(c_void_p, "new_places", "past_lengths", "source_lengths", "self_mask", "tokens", "scores"),
-        *_fields(c_void_p, "best", "ids", "check"),
-    )
+    kinds: ClassVar[Kinds] = {
+        **dict.fromkeys(("num_slots", "num_words", "num_candidates")),
+        "new_places": I64,
+        "past_lengths": I64,
+        "source_lengths": I32,
+        "self_mask": MASKS,
+        "tokens": I64,
+        "scores": F32,
+        "best": F32,
+        "ids": I64,
+        "check": F32,
+    }
+    _fields_ = _fields(kinds)
 
 
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -127,9 +182,10 @@ def most_weight_sum(name: str = "") -> int:
     return most
 
 
-def address(array: "npt.NDArray[Any]") -> int:
-    """Return where an array lies; it has to be contiguous, and to stay."""
-    assert array.flags.c_contiguous
+def address(array: "npt.NDArray[Any]", kind: "np.dtype[Any]") -> int:
+    """Return where an array lies, which has to stay; raise TypeError unless it is contiguous and of this type."""
+    if not array.flags.c_contiguous or (array.dtype != kind and kind is not MASKS):
+        raise TypeError(f"the library wants a contiguous array of {kind}, this one is of {array.dtype}")
     return array.ctypes.data
 
 

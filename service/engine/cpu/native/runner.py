@@ -22,6 +22,10 @@ from service.engine.beams import Beams, Candidates, StepOutcome
 from service.engine.choice import unsupported
 from service.engine.cpu.native.candidates import StepArrays, address_of
 from service.engine.cpu.native.library import (
+    F32,
+    HANDLES,
+    I32,
+    I64,
     Handle,
     LibraryError,
     address,
@@ -70,7 +74,7 @@ class NativeState(Handle):
         self._num_sentences = 0
         self._layouts: dict[tuple[int, int], StepArrays] = {}  # by B and C, least recently used first
         handle, common = ctypes.c_void_p(), np.array([] if shortlist is None else shortlist.always, np.int32)
-        self._library.dg_new_state(model.value, beam_size, len(common), address(common), ctypes.byref(handle))
+        self._library.dg_new_state(model.value, beam_size, len(common), address(common, I32), ctypes.byref(handle))
         super().__init__("dg_close_state", handle)
 
     def append(self, encoded: NativeEncoded, indices: Sequence[int]) -> None:
@@ -81,7 +85,8 @@ class NativeState(Handle):
         if self._shortlist is not None:
             lists = [self._shortlist.own_candidates(source.ids) for source in sources]
             tokens, starts[1:] = np.concatenate(lists).astype(np.int32), np.cumsum([*map(len, lists)])
-        self._library.dg_append(self.value, len(sources), address(handles), address(tokens), address(starts))
+        given = address(handles, HANDLES), address(tokens, I32), address(starts, I64)
+        self._library.dg_append(self.value, len(sources), *given)
         self._num_sentences += len(sources)
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
@@ -149,13 +154,14 @@ class NativeRunner:
     def encode(self, sources: Sequence[Sequence[int]]) -> NativeEncoded:
         return NativeEncoded(self._encode(sources, None))
 
-    def _encode(self, sources: Sequence[Sequence[int]], shown: Floats | None) -> list[NativeSource]:
-        """Encode sentences; `shown` [L, H, S, S] gets what the encoder's heads attend to, of one sentence alone."""
+    def _encode(self, sources: Sequence[Sequence[int]], head_weights: Floats | None) -> list[NativeSource]:
+        """Encode sentences; `head_weights` [L, H, S, S] gets those of the encoder, of one sentence alone."""
         ids = np.concatenate([np.asarray(source, np.int32) for source in sources])
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         handles = np.zeros(len(sources), np.uintp)
-        where = None if shown is None else address(shown)
-        self._library.dg_encode(self._model.value, len(sources), address(ids), address(starts), address(handles), where)
+        where = None if head_weights is None else address(head_weights, F32)
+        given = address(ids, I32), address(starts, I64), address(handles, HANDLES)
+        self._library.dg_encode(self._model.value, len(sources), *given, where)
         return [NativeSource(handle, source) for handle, source in zip(handles.tolist(), sources, strict=True)]
 
     def decode_step(
@@ -191,14 +197,14 @@ class NativeRunner:
         inputs = np.array([self.profile.start, *translation], np.int32)
         following = np.array([*translation, self.profile.end], np.int32)
         log_probs = np.zeros(inputs.size, np.float32)
-        shown = np.zeros((config.num_decoder_layers, config.num_heads, inputs.size, len(source.ids)), np.float32)
-        addresses = (address(array) for array in (inputs, following, log_probs, shown))
-        self._library.dg_score(self._model.value, source.value, inputs.size, *addresses)
+        head_weights = np.zeros((config.num_decoder_layers, config.num_heads, inputs.size, len(source.ids)), np.float32)
+        given = address(inputs, I32), address(following, I32), address(log_probs, F32), address(head_weights, F32)
+        self._library.dg_score(self._model.value, source.value, inputs.size, *given)
         assert alignment is not None, "`unsupported` has looked"
-        attention = np.stack([shown[layer, head] for layer, head in alignment.heads]).mean(axis=0)  # [T, S]
+        attention = np.stack([head_weights[layer, head] for layer, head in alignment.heads]).mean(axis=0)  # [T, S]
         if alignment.is_shifted:  # a token is written one step before the decoder reads it
             attention = np.concatenate([attention[1:], attention[-1:]])
-        return TokenScores(tuple(log_probs.tolist()), attention.astype(np.float16).tobytes()), shown
+        return TokenScores(tuple(log_probs.tolist()), attention.astype(np.float16).tobytes()), head_weights
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
         if not self.has_scorer:
