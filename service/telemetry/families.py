@@ -4,13 +4,15 @@ Names and labels are a promise to dashboards.  Label values come from closed set
 is outside its set counts as `_other`.  Base units throughout; a new quantity is a new name.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Literal
+from typing import TypeAlias, TypeVar
 
 from service.records import WarningKind
 from service.telemetry.series import CounterFamily, GaugeFamily, HistogramFamily
+
+AnyFamily: TypeAlias = CounterFamily | GaugeFamily | HistogramFamily
+_Family = TypeVar("_Family", CounterFamily, GaugeFamily, HistogramFamily)
 
 OTHER = "_other"
 UNKNOWN: tuple[str, ...] = ()  # values of a label that are not known before they occur
@@ -50,26 +52,12 @@ _INTERACTIVE = 'method="dragoman.v1.TranslationService/Translate", priority="int
 _OURS = 'method=~"dragoman.v1.TranslationService/.+"'  # health checks and reflection are not the service
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A family as it is documented."""
-
-    name: str  # as Prometheus sees it
-    kind: Literal["counter", "gauge", "histogram"]
-    description: str
-    query: str  # an example in PromQL
-    has_own_query: bool  # not the usual sum, rate or percentile
-    labels: Mapping[str, Sequence[str]]  # with the values that have a series before they occur
-    buckets: tuple[float, ...] = ()
-    is_amount: bool = True  # amounts add up over processes; the others are facts that the process with the page knows
-
-
 class Families:
     """The families of one server."""
 
     def __init__(self, methods: Sequence[str] = ()) -> None:
         """Define the families; `methods` are those of calls for a model, as labels."""
-        self._families: list[tuple[Definition, CounterFamily | GaugeFamily | HistogramFamily]] = []
+        self._families: list[AnyFamily] = []
         self.watched: dict[str, GaugeFamily] = {}  # those that are read at each scrape, by name
         self._define_calls(methods)
         self._define_texts(methods)
@@ -80,21 +68,17 @@ class Families:
 
     def export_zeros(self, **known: str) -> None:
         """Export as 0 every series with these labels whose other labels are of closed sets."""
-        for definition, family in self._families:
-            if definition.kind != "gauge" and definition.labels.keys() >= known.keys():
-                for values in product(*({**definition.labels, **{name: (known[name],) for name in known}}.values())):
+        for family in self._families:
+            if family.kind != "gauge" and family.label_values.keys() >= known.keys():
+                for values in product(*({**family.label_values, **{name: (known[name],) for name in known}}.values())):
                     family.labels(*values)
 
-    def __iter__(self) -> Iterator[CounterFamily | GaugeFamily | HistogramFamily]:
-        return (family for _, family in self._families)
+    def __iter__(self) -> Iterator[AnyFamily]:
+        return iter(self._families)
 
-    def amounts(self) -> Iterator[CounterFamily | GaugeFamily | HistogramFamily]:
+    def amounts(self) -> Iterator[AnyFamily]:
         """Yield the families that add up over processes."""
-        return (family for definition, family in self._families if definition.is_amount)
-
-    @property
-    def definitions(self) -> list[Definition]:
-        return [definition for definition, _ in self._families]
+        return (family for family in self._families if family.is_amount)
 
     def _define_calls(self, methods: Sequence[str]) -> None:
         self.requests_received = self._counter("requests_received", "Calls that reached a handler.", method=UNKNOWN)
@@ -311,33 +295,20 @@ class Families:
         self.log_dropped = self._counter("log_dropped", "Log lines that could not be written.").labels()
 
     def _counter(self, name: str, description: str, query: str = "", **labels: Sequence[str]) -> CounterFamily:
-        seen_as = f"dragoman_{name}_total"
-        by = f" by ({', '.join(labels)})" if labels else ""
-        own, query = bool(query), query or f"sum(rate({seen_as}[5m])){by}"
-        family = CounterFamily(seen_as, description, tuple(labels))
-        self._add(Definition(seen_as, "counter", description, query, own, labels), family)
-        return family
+        return self._add(CounterFamily(f"dragoman_{name}_total", description, labels, query))
 
     def _histogram(
         self, name: str, description: str, buckets: Sequence[float], query: str = "", **labels: Sequence[str]
     ) -> HistogramFamily:
-        name = f"dragoman_{name}"
-        own = bool(query)
-        query = query or f"histogram_quantile(0.99, sum(rate({name}_bucket[5m])) by ({', '.join(['le', *labels])}))"
-        family = HistogramFamily(name, description, tuple(labels), buckets)
-        self._add(Definition(name, "histogram", description, query, own, labels, tuple(buckets)), family)
-        return family
+        return self._add(HistogramFamily(f"dragoman_{name}", description, labels, query, buckets=buckets))
 
     def _gauge(self, name: str, description: str, *labels: str, query: str = "", is_amount: bool = True) -> GaugeFamily:
-        name = f"dragoman_{name}"
-        own, query = bool(query), query or f"sum({name})" + (f" by ({', '.join(labels)})" if labels else "")
-        family = GaugeFamily(name, description, labels)
         values = dict.fromkeys(labels, UNKNOWN)
-        self._add(Definition(name, "gauge", description, query, own, values, is_amount=is_amount), family)
-        return family
+        return self._add(GaugeFamily(f"dragoman_{name}", description, values, query, is_amount=is_amount))
 
-    def _add(self, definition: Definition, family: CounterFamily | GaugeFamily | HistogramFamily) -> None:
-        self._families.append((definition, family))
+    def _add(self, family: _Family) -> _Family:
+        self._families.append(family)
+        return family
 
     def _watch(self, name: str, description: str, *labels: str, query: str = "", is_amount: bool = True) -> None:
         self.watched[name] = self._gauge(name, description, *labels, query=query, is_amount=is_amount)

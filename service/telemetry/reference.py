@@ -16,7 +16,7 @@ from service.telemetry.families import (
     REJECT_REASONS,
     STAGES,
     WARNING_KINDS,
-    Definition,
+    AnyFamily,
 )
 from service.telemetry.metrics import Metrics
 
@@ -61,15 +61,15 @@ LABELS: dict[str, str] = {
 }
 
 
-def definitions() -> list[Definition]:
+def definitions() -> list[AnyFamily]:
     """Return every family of a server, in the order of their names."""
-    return sorted(Metrics().families.definitions, key=lambda definition: definition.name)
+    return sorted(Metrics().families, key=lambda family: family.name)
 
 
 def page() -> str:
     """Return the document."""
     families = definitions()
-    used = sorted({label for family in families for label in family.labels})
+    used = sorted({label for family in families for label in family.label_values})
     kinds = {"counter": "Counters", "gauge": "Gauges", "histogram": "Histograms"}
     parts = [_INTRODUCTION]
     for kind, title in kinds.items():
@@ -81,8 +81,8 @@ def page() -> str:
     return "\n".join([*parts, "## Queries\n", *queries, ""])
 
 
-def _row(family: Definition) -> str:
-    labels = ", ".join(f"`{label}`" for label in family.labels)
+def _row(family: AnyFamily) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.label_values)
     return f"| `{family.name}` | {labels} | {family.description} |"
 
 

@@ -92,19 +92,40 @@ class Family(Generic[_Series]):
     """
 
     kind: ClassVar[Literal["counter", "gauge", "histogram"]]
+    usual_query: ClassVar[str]  # of `name`, `by` its labels
 
-    def __init__(self, name: str, description: str, label_names: Sequence[str], new: Callable[[], _Series]) -> None:
-        """Define a family without series; `name` is what Prometheus sees, `new` makes a series."""
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        labels: Mapping[str, Sequence[str]],
+        query: str = "",
+        *,
+        buckets: Sequence[float] = (),
+        is_amount: bool = True,
+    ) -> None:
+        """Define a family without series.
+
+        Args:
+            name: what Prometheus sees.
+            labels: with the values that have a series before they occur.
+            query: an example in PromQL, where that is not the usual sum, rate or percentile.
+            buckets: the highest values of all buckets of a histogram but the last, which has none.
+            is_amount: amounts add up over processes; the others are facts that the process with the page knows.
+        """
+        self.name, self.description, self.label_values = name, description, labels
+        by = f" by ({', '.join(labels)})" if labels else ""
+        self.query = query or self.usual_query.format(name=name, by=by, le=", ".join(["le", *labels]))
+        self.has_own_query = bool(query)
+        self.buckets, self.is_amount = tuple(buckets), is_amount
         documentation = description.replace("\\", r"\\").replace("\n", r"\n")
         self._head = f"# HELP {name} {documentation}\n# TYPE {name} {self.kind}\n"
-        self._label_names = label_names
-        self._new: Callable[[], _Series] = new
+        self._label_names = tuple(labels)
         self._series: dict[Labels, _Series] = {}
         self._heard: dict[str, Sums] = {}  # the latest, by source
         self._base: dict[str, dict[Labels, Numbers]] = {}  # of processes that are lost, by source
         self._written: dict[Labels, _Written] = {}  # the last page
-        if not label_names:
+        if not labels:
             self.labels()
 
     def labels(self, *values: str) -> _Series:
@@ -155,6 +176,9 @@ class Family(Generic[_Series]):
             self._written[values] = last
         return self._head + "".join([last.text for last in self._written.values()])
 
+    def _new(self) -> _Series:
+        raise NotImplementedError
+
     def _sample_names(self, values: Labels) -> list[str]:
         """Return the names of a series' samples, with their labels."""
         return [_sample_name(self.name, zip(self._label_names, values, strict=True))]
@@ -166,16 +190,18 @@ class Family(Generic[_Series]):
 
 class CounterFamily(Family[Counter]):
     kind = "counter"
+    usual_query = "sum(rate({name}[5m])){by}"
 
-    def __init__(self, name: str, description: str, label_names: Sequence[str]) -> None:
-        super().__init__(name, description, label_names, Counter)
+    def _new(self) -> Counter:
+        return Counter()
 
 
 class GaugeFamily(Family[Gauge]):
     kind = "gauge"
+    usual_query = "sum({name}){by}"
 
-    def __init__(self, name: str, description: str, label_names: Sequence[str]) -> None:
-        super().__init__(name, description, label_names, Gauge)
+    def _new(self) -> Gauge:
+        return Gauge()
 
     def lost(self, source: str) -> Sums:
         """Show nothing more of this process, and return what it was."""
@@ -184,14 +210,15 @@ class GaugeFamily(Family[Gauge]):
 
 class HistogramFamily(Family[Histogram]):
     kind = "histogram"
+    usual_query = "histogram_quantile(0.99, sum(rate({name}_bucket[5m])) by ({le}))"
 
-    def __init__(self, name: str, description: str, label_names: Sequence[str], bounds: Sequence[float]) -> None:
-        super().__init__(name, description, label_names, lambda: Histogram(bounds))
-        self._bounds = [*(str(float(bound)) for bound in bounds), "+Inf"]
+    def _new(self) -> Histogram:
+        return Histogram(self.buckets)
 
     def _sample_names(self, values: Labels) -> list[str]:
         labels = dict(zip(self._label_names, values, strict=True))
-        buckets = [_sample_name(f"{self.name}_bucket", {**labels, "le": bound}.items()) for bound in self._bounds]
+        bounds = [*(str(float(bound)) for bound in self.buckets), "+Inf"]
+        buckets = [_sample_name(f"{self.name}_bucket", {**labels, "le": bound}.items()) for bound in bounds]
         return [*buckets, *(_sample_name(f"{self.name}_{part}", labels.items()) for part in ("count", "sum"))]
 
     def _shown(self, numbers: Numbers) -> Iterable[float]:

@@ -21,7 +21,7 @@ def test_the_document_is_what_the_code_defines():
 
 
 def test_every_label_is_explained_and_nothing_else():
-    assert LABELS.keys() == {label for family in FAMILIES.values() for label in family.labels}
+    assert LABELS.keys() == {label for family in FAMILIES.values() for label in family.label_values}
 
 
 def test_names_queries_and_buckets_follow_prometheus_rules():
@@ -30,7 +30,7 @@ def test_names_queries_and_buckets_follow_prometheus_rules():
         assert re.fullmatch(r"dragoman_[a-z]+(_[a-z0-9]+)*", family.name)
         assert family.name.endswith("_total") == (family.kind == "counter"), family.name
         assert not family.name.removesuffix("_total").endswith(NOT_BASE_UNITS), family.name
-        assert not {"le", "quantile", "job", "instance"} & set(family.labels), family.name
+        assert not {"le", "quantile", "job", "instance"} & set(family.label_values), family.name
         assert family.name in family.query
         assert (5 < len(family.buckets) < 20) == (family.kind == "histogram"), family.name
         assert list(family.buckets) == sorted(set(family.buckets)), family.name

@@ -13,20 +13,20 @@ def samples(family: CounterFamily | GaugeFamily | HistogramFamily) -> dict[tuple
 
 
 def test_series_is_the_same_each_time():
-    family = CounterFamily("texts_total", "Texts.", ("model",))
+    family = CounterFamily("texts_total", "Texts.", {"model": ()})
 
     assert family.labels("m") is family.labels("m")
     assert family.labels("m") is not family.labels("n")
 
 
 def test_family_without_labels_is_shown_from_the_start():
-    assert samples(CounterFamily("texts_total", "Texts.", ())) == {("texts_total",): 0.0}
-    assert samples(GaugeFamily("rows", "Rows.", ())) == {("rows",): 0.0}
-    assert samples(HistogramFamily("tokens", "Tokens.", (), (1,)))[("tokens_count",)] == 0.0
+    assert samples(CounterFamily("texts_total", "Texts.", {})) == {("texts_total",): 0.0}
+    assert samples(GaugeFamily("rows", "Rows.", {})) == {("rows",): 0.0}
+    assert samples(HistogramFamily("tokens", "Tokens.", {}, buckets=(1,)))[("tokens_count",)] == 0.0
 
 
 def test_gauge_is_counted_up_and_down_set_read_and_removed():
-    family = GaugeFamily("rows", "Rows.", ("model",))
+    family = GaugeFamily("rows", "Rows.", {"model": ()})
     value = 3
     counted, read = family.labels("counted"), family.labels("read")
     counted.value += 2
@@ -45,10 +45,10 @@ def test_gauge_is_counted_up_and_down_set_read_and_removed():
 def test_page_is_what_the_library_writes_also_when_some_series_have_changed():
     registry = CollectorRegistry()
     names, values = ("model", "code"), (("m", "OK"), ('a "b"\n\\c', "OK"))
-    texts = CounterFamily("texts_total", "Texts\n\\.", names)
+    texts = CounterFamily("texts_total", "Texts\n\\.", dict.fromkeys(names, ()))
     theirs = Counter("texts", "Texts\n\\.", names, registry=registry)
-    rows, their_rows = GaugeFamily("rows", "Rows.", ()), Gauge("rows", "Rows.", registry=registry)
-    wait = HistogramFamily("wait_seconds", "Wait.", names, (0.5, 1, 10))
+    rows, their_rows = GaugeFamily("rows", "Rows.", {}), Gauge("rows", "Rows.", registry=registry)
+    wait = HistogramFamily("wait_seconds", "Wait.", dict.fromkeys(names, ()), buckets=(0.5, 1, 10))
     their_wait = Histogram("wait_seconds", "Wait.", names, buckets=(0.5, 1, 10), registry=registry)
 
     for number in range(4):
