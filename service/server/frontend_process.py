@@ -8,7 +8,6 @@ RemoteScheduler     the way in and the models, which work in the scheduler proce
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,7 +34,7 @@ from service.records import NO_OPTIONS, ModelInfo
 from service.scheduler.admission import Kind, Reservation
 from service.server.frontend import Frontend, ServingState
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
-from service.server.process import MONITOR_PERIOD_S, install_stack_dump, spare_what_is_loaded
+from service.server.process import install_stack_dump, observe_event_loop, spare_what_is_loaded
 from service.telemetry.logs import configure_logging, get_logger, log_libraries, set_log_level
 from service.telemetry.metrics import Metrics, Snapshot, Usage
 from service.text.languages import load_ahead
@@ -148,10 +147,7 @@ class ThisProcess:
 
     async def count_often(self) -> None:
         """Do that again and again, which is also the sign of life."""
-        while True:
-            expected = time.monotonic() + MONITOR_PERIOD_S
-            await asyncio.sleep(MONITOR_PERIOD_S)
-            self._metrics.observe_lag(max(0.0, time.monotonic() - expected))
+        async for _ in observe_event_loop(self._metrics):
             await self.count()
 
     def set_log_level(self, level: str) -> None:

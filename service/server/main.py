@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -28,8 +27,8 @@ from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
 from service.server.model_hosting import ModelParts
 from service.server.process import (
-    MONITOR_PERIOD_S,
     install_stack_dump,
+    observe_event_loop,
     spare_what_is_loaded,
     stop_event,
     warn_of_address_limit,
@@ -152,11 +151,7 @@ class Server:
     async def _monitor(self, parts: "Parts") -> None:
         """Watch whether every model has an engine, and measure the lag of the event loop."""
         was_ready = True
-        while True:
-            expected = time.monotonic() + MONITOR_PERIOD_S
-            await asyncio.sleep(MONITOR_PERIOD_S)
-            now = time.monotonic()
-            self._models.metrics.observe_lag(max(0.0, now - expected))
+        async for now in observe_event_loop(self._models.metrics):
             parts.usage_meter.write_if_due(now)
             is_ready = parts.readiness.observe(now)
             if is_ready != was_ready and not parts.readiness.is_draining:

@@ -13,13 +13,18 @@ import os
 import resource
 import signal
 import sys
+import time
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from service.config import ServerConfig
 from service.telemetry.logs import get_logger
 from service.threads import available_threads
+
+if TYPE_CHECKING:
+    from service.telemetry.metrics import Metrics
 
 # CPUs for each frontend, and frontends at most: engines on CPUs leave them less to do than one on a GPU.
 _FRONTENDS = {"cpu": (8, 4), "auto": (8, 4), "cuda": (3, 8)}
@@ -124,7 +129,18 @@ def _attend(server: int, awaited: set[signal.Signals]) -> NoReturn:
                 os._exit(code if code >= 0 else 128 - code)  # as a shell says it
 
 
-MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time
+_MONITOR_PERIOD_S = 0.25  # idle, each round costs CPU time
+
+
+async def observe_event_loop(metrics: "Metrics") -> AsyncIterator[float]:
+    """Yield the time again and again, once the lag of the event loop has been measured."""
+    while True:
+        expected = time.monotonic() + _MONITOR_PERIOD_S
+        await asyncio.sleep(_MONITOR_PERIOD_S)
+        now = time.monotonic()
+        metrics.observe_lag(max(0.0, now - expected))
+        yield now
+
 
 # A collection of the whole heap follows so many collections of the middle generation; Python's default is 10.  It looks
 # at every waiting call, and in a flood it came every few seconds: pauses that a fair queue cannot make up for
