@@ -15,11 +15,9 @@ from service.api.grpc import admin, standard
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
 from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.server import add_grpc_port, grpc_options, server_tls, warn_of_open_ports
-from service.api.http.fields import File
-from service.api.http.files import DocumentJobs, JobStatus, TranslatedFiles
+from service.api.http.files import DocumentJobs, TranslatedFiles
 from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, SharedPage, metrics_pages
-from service.call import Identity
 from service.config import ServerConfig
 from service.models.call_scheduler import CallScheduler
 from service.server.frontend import Frontend
@@ -63,10 +61,6 @@ class Parts:
             metrics_pages(status), max_connections=config.listen.max_http_connections
         )  # where metrics have a port of their own
         warn_of_open_ports(config)
-
-    async def refresh(self) -> None:
-        """Return when everything that frontends have counted is in the metrics of this process."""
-        await self.frontends.refresh()
 
     def _can_work(self) -> bool:
         return self.models.registry.is_ready and self.frontends.is_up
@@ -165,16 +159,19 @@ class Readiness:
         return now - since <= self._unready_exit_s
 
 
-class OwnStatus(ServerStatus):
+class OwnStatus(TranslatedFiles, DocumentJobs, ServerStatus):
     """The status of the server, which its scheduler process knows; keeps the files that any frontend has translated."""
 
     def __init__(self, parts: Parts) -> None:
         """Keep no file yet."""
+        TranslatedFiles.__init__(self)
+        DocumentJobs.__init__(self)
         self._parts = parts
         self._metrics = parts.models.metrics
-        self._page = SharedPage(self._metrics.exposition, parts.refresh)
-        self._files = TranslatedFiles()
-        self._jobs = DocumentJobs()
+        self._page = SharedPage(self._metrics.exposition, self._refresh)
+
+    async def _refresh(self) -> None:
+        await self._parts.frontends.refresh()  # what other processes have counted
 
     async def page(self) -> bytes:
         return await self._page.read()
@@ -186,7 +183,7 @@ class OwnStatus(ServerStatus):
         return self._parts.readiness.is_alive(time.monotonic())
 
     async def busyness(self) -> dict[str, float]:
-        await self._parts.refresh()
+        await self._refresh()
         families = self._metrics.families
         return {
             "queued": sum(number for (number,) in families.watched["queue_requests"].sums().values()),
@@ -197,7 +194,7 @@ class OwnStatus(ServerStatus):
         }
 
     async def characters_of(self, client: str) -> int:
-        await self._parts.refresh()
+        await self._refresh()
         return self._metrics.characters_of(client)
 
     async def card_of(self, model: str) -> str | None:
@@ -205,18 +202,3 @@ class OwnStatus(ServerStatus):
         directories = [one.bundle.directory for one in models if one.info.name == model]
         card = directories[0] / CARD_NAME if directories else None
         return card.read_text(encoding="utf-8") if card and card.is_file() else None
-
-    async def keep(self, file: File) -> str:
-        return self._files.keep(file)
-
-    async def find(self, name: str) -> File | None:
-        return self._files.find(name)
-
-    async def begin_document(self, owner: Identity) -> tuple[str, str]:
-        return self._jobs.begin(owner)
-
-    async def note_document(self, name: str, status: JobStatus) -> None:
-        self._jobs.note(name, status)
-
-    async def find_document(self, name: str, key: str) -> JobStatus | None:
-        return self._jobs.find(name, key)

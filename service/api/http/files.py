@@ -48,7 +48,7 @@ class TranslatedFiles:
         self._clock = clock
         self._files: dict[str, tuple[float, File]] = {}  # the oldest first
 
-    def keep(self, file: File) -> str:
+    async def keep(self, file: File) -> str:
         """Keep a file for `KEPT_S`, or until others need its room, and return the name to fetch it by."""
         now = self._clock()
         name = secrets.token_urlsafe(24) + PurePath(file.name).suffix.lower()
@@ -61,7 +61,7 @@ class TranslatedFiles:
             del self._files[other]
         return name
 
-    def find(self, name: str) -> File | None:
+    async def find(self, name: str) -> File | None:
         """Return the file of this name; None: there is none, or none any more."""
         now = self._clock()
         for other in [other for other, (since, _) in self._files.items() if now - since > KEPT_S]:
@@ -273,7 +273,7 @@ class DocumentJobs:
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
 
-    def begin(self, owner: Identity) -> tuple[str, str]:
+    async def begin_document(self, owner: Identity) -> tuple[str, str]:
         """Return the id and the key of a new job; raises Overloaded if too many are not over."""
         self._drop_old()
         waiting = [job.owner for job in self._jobs.values() if not job.status.is_over]
@@ -284,13 +284,13 @@ class DocumentJobs:
         self._jobs[name] = _Job(key, owner, self._clock())
         return name, key
 
-    def note(self, name: str, status: JobStatus) -> None:
+    async def note_document(self, name: str, status: JobStatus) -> None:
         """Note how far a job is."""
         job = self._jobs.get(name)
         if job is not None:
             self._jobs[name] = job._replace(status=status, heard_of=self._clock())
 
-    def find(self, name: str, key: str) -> JobStatus | None:
+    async def find_document(self, name: str, key: str) -> JobStatus | None:
         """Return how far a job is; None: there is none of this name and key, or none any more."""
         self._drop_old()
         job = self._jobs.get(name)
@@ -300,6 +300,7 @@ class DocumentJobs:
         now = self._clock()
         for name, job in list(self._jobs.items()):
             if not job.status.is_over and now - job.heard_of > LOST_AFTER_S:
-                self.note(name, JobStatus("error", message="the work on the document was lost: send it again"))
+                lost = JobStatus("error", message="the work on the document was lost: send it again")
+                self._jobs[name] = job._replace(status=lost, heard_of=now)
             elif job.status.is_over and now - job.heard_of > KEPT_S:
                 del self._jobs[name]

@@ -8,35 +8,39 @@ from service.errors import Overloaded
 OWNER = ("key", "shop")
 
 
-def test_job_is_found_by_id_and_key_together():
+async def test_job_is_found_by_id_and_key_together():
     jobs = DocumentJobs()
-    name, key = jobs.begin(OWNER)
-    other, other_key = jobs.begin(OWNER)
+    name, key = await jobs.begin_document(OWNER)
+    other, other_key = await jobs.begin_document(OWNER)
 
-    assert jobs.find(name, key) == JobStatus("queued")
-    assert [jobs.find(name, other_key), jobs.find(other, key), jobs.find("x", key)] == [None] * 3
+    assert await jobs.find_document(name, key) == JobStatus("queued")
+    assert [
+        await jobs.find_document(name, other_key),
+        await jobs.find_document(other, key),
+        await jobs.find_document("x", key),
+    ] == [None] * 3
 
 
-def test_client_has_so_many_open_jobs_and_others_have_theirs():
+async def test_client_has_so_many_open_jobs_and_others_have_theirs():
     jobs = DocumentJobs()
-    names = [jobs.begin(OWNER)[0] for _ in range(MAX_OWN_OPEN)]
+    names = [(await jobs.begin_document(OWNER))[0] for _ in range(MAX_OWN_OPEN)]
 
     with pytest.raises(Overloaded, match=f"{MAX_OWN_OPEN} documents of this client wait"):
-        jobs.begin(OWNER)
-    jobs.begin(("key", "other"))
-    jobs.note(names[0], JobStatus("done"))
-    jobs.begin(OWNER)
+        await jobs.begin_document(OWNER)
+    await jobs.begin_document(("key", "other"))
+    await jobs.note_document(names[0], JobStatus("done"))
+    await jobs.begin_document(OWNER)
 
 
-def test_job_that_nothing_is_heard_of_is_lost_and_one_that_is_over_is_forgotten():
+async def test_job_that_nothing_is_heard_of_is_lost_and_one_that_is_over_is_forgotten():
     now = 100.0
     jobs = DocumentJobs(clock=lambda: now)
-    lost, done = jobs.begin(OWNER), jobs.begin(OWNER)
-    jobs.note(done[0], JobStatus("done"))
+    lost, done = await jobs.begin_document(OWNER), await jobs.begin_document(OWNER)
+    await jobs.note_document(done[0], JobStatus("done"))
     now += LOST_AFTER_S + 1
-    found = jobs.find(*lost)
+    found = await jobs.find_document(*lost)
 
     assert found is not None
     assert (found.state, "send it again" in found.message) == ("error", True)
     now += KEPT_S + 1
-    assert [jobs.find(*lost), jobs.find(*done)] == [None, None]
+    assert [await jobs.find_document(*lost), await jobs.find_document(*done)] == [None, None]

@@ -144,13 +144,13 @@ async def wait_for_room(files: FileTranslator, call: Call) -> None:
         pass
 
 
-def test_files_that_are_too_old_are_gone_and_take_no_memory():
+async def test_files_that_are_too_old_are_gone_and_take_no_memory():
     now = 100.0
     kept = TranslatedFiles(clock=lambda: now)
-    old = kept.keep(FILE)
+    old = await kept.keep(FILE)
     now += KEPT_S / 2
-    young = kept.keep(FILE)
+    young = await kept.keep(FILE)
     now += KEPT_S / 2 + 1
 
-    assert (kept.find(old), kept.find(young)) == (None, FILE)
+    assert (await kept.find(old), await kept.find(young)) == (None, FILE)
     assert list(kept._files) == [young]
