@@ -1,7 +1,7 @@
 """The record of one call: who makes it, its deadline, how far it is and what it has used.
 
-The frontend finds out who calls: by API key, a trusted proxy or the peer's address.  The record is not frozen: the
-parts of the server that a call passes count in it.
+An API key, a trusted proxy or the peer's address says who calls.  The record is not frozen: the parts of the server
+that a call passes count in it.
 """
 
 from collections import Counter

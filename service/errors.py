@@ -46,7 +46,7 @@ class InvalidInput(DragomanError):
     """The request cannot be served as it is.
 
     `field` names the part at fault, as in the proto.  If that is one of several texts, `index` is its place, and the
-    message begins with the verb: each frontend names the text in its own way with `about`.
+    message begins with the verb: each protocol names the text in its own way with `about`.
     """
 
     code = "INVALID_ARGUMENT"

@@ -5,7 +5,7 @@
     fail, left      note why it has no answer
     end             accounts for it: in the metrics, in the log if it was slow, in a trace where traces are wanted
 
-Knows no protocol: a frontend says where a call comes from and what came with it, and turns errors into its own.
+Knows no protocol: each protocol says where a call comes from and what came with it, and turns errors into its own.
 """
 
 import asyncio
@@ -13,19 +13,14 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from service.api.auth import KEY_HEADERS, Authenticator, Metadata
 from service.call import PHASES, Call, Caller
-from service.config import TelemetryConfig
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, Unavailable
-from service.extras import how_to_install
 from service.telemetry.families import OTHER
 from service.telemetry.logs import LogLimit, current_call, describe_error, get_logger
 from service.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from service.telemetry.traces import Traces
 
 REQUEST_ID_KEY = "x-request-id"
 WARNINGS_KEY = "x-translation-warnings"
@@ -216,15 +211,3 @@ def _to_domain_error(error: BaseException, call: Call) -> DragomanError:
         return DeadlineExceeded("the deadline passed")
     get_logger().error("call_failed", **describe_error(error))
     return InternalError(f"internal error; the server's log has it under request id {call.request_id}")
-
-
-def load_traces(config: TelemetryConfig) -> "type[Traces] | None":
-    """Return the class that sends traces, or None where nobody wants them; ValueError if its libraries are missing."""
-    if config.otlp_endpoint is None:
-        return None
-    try:
-        from service.telemetry.traces import Traces  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        missing = f"{error.name} is not installed: {how_to_install('otel')}"
-        raise ValueError(f"telemetry.otlp_endpoint is {config.otlp_endpoint!r} and {missing}") from error
-    return Traces

@@ -115,8 +115,8 @@ def check_files(config: ServerConfig) -> list[str]:
     """
     from model.files import require_writable
     from service.api.auth import authenticator
-    from service.api.calls import load_traces
     from service.api.grpc.server import server_tls
+    from service.telemetry import load_traces
     from service.translate.glossaries import Glossaries
 
     checks: tuple[Callable[[], object], ...] = (

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle, load_traces
+from service.api.calls import CallLifecycle
 from service.api.grpc import dragoman, google, kserve, standard
 from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.dragoman import TranslationServicer
@@ -35,6 +35,7 @@ from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.errors import Unavailable
 from service.models.call_scheduler import CallScheduler
+from service.telemetry import load_traces
 from service.telemetry.metrics import Metrics
 from service.translate.glossaries import Glossaries, UploadedGlossaries
 from service.translate.routing import Router

@@ -10,7 +10,7 @@ import grpc.aio
 from protos.admin_pb2 import GetStatusResponse
 from service.addresses import Address
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle, load_traces
+from service.api.calls import CallLifecycle
 from service.api.grpc import admin, standard
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
 from service.api.grpc.calls import CallHandlers, handlers_of
@@ -24,6 +24,7 @@ from service.server.frontend import Frontend
 from service.server.frontends import Frontends
 from service.server.model_hosting import ModelParts
 from service.server.process import num_frontends
+from service.telemetry import load_traces
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import server_version
 from service.translate.translator import UsageMeter

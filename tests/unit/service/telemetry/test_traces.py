@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from service.api.calls import load_traces
 from service.call import PHASES, Call, Caller
 from service.config import load_config
+from service.telemetry import load_traces
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
