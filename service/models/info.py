@@ -340,17 +340,6 @@ def _given(options: TranslateOptions) -> dict[str, Any]:
     return {name: value for name in _PARAMS if (value := getattr(options, name)) is not None}
 
 
-def smaller_beam(params: SearchParams, *, waiting_s: float, threshold_s: float | None) -> SearchParams:
-    """Halve the beam from `threshold_s` of waiting work on, and once more from twice as much on.
-
-    5 becomes 2, then 1; never less than the hypotheses that were asked for.  Without a threshold the beam stays.
-    """
-    if threshold_s is None or waiting_s < threshold_s:
-        return params
-    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
-    return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
-
-
 def _check_range(option: str, value: float, low: float, high: float) -> None:
     """Raise InvalidInput if the value of an option is outside its range, both ends included."""
     if not low <= value <= high:  # also refuses NaN

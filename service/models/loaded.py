@@ -20,13 +20,13 @@ from pathlib import PurePosixPath
 from model.bundle import GOLDEN_MAX_TARGET_TOKENS, Bundle, BundleError, GoldenSentence
 from model.tokenizer import SupportsTokens
 from service.call import Call
-from service.config import LimitsConfig, ServerConfig
+from service.config import ServerConfig
 from service.engine.wire import Job, JobResult, SearchParams
 from service.engine.worker import return_freed_memory
 from service.errors import InternalError, Overloaded, Wait
 from service.models.cache import ModelCache
 from service.models.catalogue import Settled, UseCount, Work
-from service.models.info import TextCodec, search_params, smaller_beam
+from service.models.info import TextCodec, search_params
 from service.models.repository import BundleVersion, load_tokenizer
 from service.models.translation_cache import Key, TranslationCache
 from service.records import ModelInfo, TranslateOptions
@@ -172,7 +172,8 @@ class LoadedModel:
     async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         """Return what the engines make of the jobs; raises as `ServedModel.run`."""
         if work.allow_smaller_beam:
-            work = with_smaller_beam(work, self.pool, self._config.limits)
+            threshold_s = self._config.limits.brownout_seconds
+            work = with_smaller_beam(work, waiting_s=self.pool.queued_work_s, threshold_s=threshold_s)
         try:
             if self._cache is not None and work.may_use_cache:
                 return await self._run_cached(self._cache, work, call, reservation)
@@ -233,15 +234,19 @@ class LoadedModel:
         await self.pool.close()
 
 
-def with_smaller_beam(work: Work, pool: EnginePool, limits: LimitsConfig) -> Work:
-    """Return the work with smaller beams if much other work waits."""
-    waiting_s, threshold_s = pool.queued_work_s, limits.brownout_seconds
-    return work._replace(
-        jobs=[
-            job._replace(params=smaller_beam(job.params, waiting_s=waiting_s, threshold_s=threshold_s))
-            for job in work.jobs
-        ]
-    )
+def with_smaller_beam(work: Work, *, waiting_s: float, threshold_s: float | None) -> Work:
+    """Halve the beams from `threshold_s` of waiting work on, and once more from twice as much on.
+
+    5 becomes 2, then 1; never less than the hypotheses that were asked for.  Without a threshold the beams stay.
+    """
+    if threshold_s is None or waiting_s < threshold_s:
+        return work
+    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
+
+    def halved(params: SearchParams) -> SearchParams:
+        return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
+
+    return work._replace(jobs=[job._replace(params=halved(job.params)) for job in work.jobs])
 
 
 async def run_work(work: Work, call: Call, reservation: Reservation, pool: EnginePool) -> list[Settled]:

@@ -73,28 +73,18 @@ class Frontends:
         self.scheduler = scheduler
         self.spare = Spare("edge", _command_line)  # takes the place of the next process that is lost
         self._own = own
-        self._processes = [FrontendProcess(self, number) for number in range(0 if own else num_frontends(config))]
-        self._all: Sequence[Frontend | FrontendProcess] = [own] if own else self._processes
+        self.processes = [FrontendProcess(self, number) for number in range(0 if own else num_frontends(config))]
+        self._all: Sequence[Frontend | FrontendProcess] = [own] if own else self.processes
         self._holders: list[socket.socket] = []  # of the ports that the processes share
-
-    @property
-    def recent_lag_s(self) -> float:
-        """The worst lag of the event loop of another process in the last seconds."""
-        return max((process.lag_s for process in self._processes), default=0.0)
 
     @property
     def is_up(self) -> bool:
         """Whether a frontend answers calls."""
-        return self._own is not None or any(process.is_up for process in self._processes)
-
-    @property
-    def missing(self) -> int:
-        """Number of processes that were lost and not replaced yet."""
-        return sum(process.supervisor.is_missing for process in self._processes)
+        return self._own is not None or any(process.is_up for process in self.processes)
 
     def pids(self) -> list[int]:
         """Process ids of the frontends beside this process, and of the spare one."""
-        processes = [*(process.supervisor.process for process in self._processes), self.spare.process]
+        processes = [*(process.supervisor.process for process in self.processes), self.spare.process]
         return [process.pid for process in processes if process is not None]
 
     async def listen(self) -> dict[str, int]:
@@ -115,7 +105,7 @@ class Frontends:
         self.config = replace(self.config, listen=listen)
         try:
             async with asyncio.TaskGroup() as starts:
-                for process in self._processes:
+                for process in self.processes:
                     starts.create_task(process.start())
         except ExceptionGroup as errors:
             reason = errors.exceptions[0]
@@ -126,7 +116,7 @@ class Frontends:
 
     async def offer(self, models: Sequence[LoadedModel]) -> None:
         """Have the calls of other processes find these models, and return when they do."""
-        await asyncio.gather(*(process.offer(models) for process in self._processes))
+        await asyncio.gather(*(process.offer(models) for process in self.processes))
 
     async def set_state(
         self, *, is_serving: bool, is_draining: bool = False, refusal: Unavailable | None = None
@@ -136,19 +126,10 @@ class Frontends:
         for frontend in self._all:
             await frontend.set_state(state)
 
-    def set_log_level(self, level: str) -> None:
-        """Have all other processes log events of this level and above."""
-        for process in self._processes:
-            process.set_log_level(level)
-
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """Return the oldest calls of each frontend, and how many there are."""
         answers = await asyncio.gather(*(frontend.calls(most) for frontend in self._all))
         return [call for calls, _ in answers for call in calls], sum(number for _, number in answers)
-
-    async def refresh(self) -> None:
-        """Return when everything that other processes have counted is in the metrics of this one."""
-        await asyncio.gather(*(process.count() for process in self._processes))
 
     async def all_left(self) -> None:
         """Once every new call is refused: return when every call has been answered."""
@@ -162,7 +143,7 @@ class Frontends:
         """End everything at once, after a start that has failed."""
         if self._own is not None:
             await self._own.stop()
-        await asyncio.gather(self.spare.end(), *(process.supervisor.stop() for process in self._processes))
+        await asyncio.gather(self.spare.end(), *(process.supervisor.stop() for process in self.processes))
 
     def _reserve(self, address: Address, purpose: str) -> int:
         holders, port = reserve_port(address, purpose)

@@ -1,5 +1,6 @@
 """Builds the parts of the scheduler process from the settings and connects them; starts nothing."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -54,7 +55,7 @@ class Parts:
         self.admission = scheduler.admission
         models.registry.model_cache.other_pids = self.frontends.pids
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / config.limits.max_queued_tokens)
-        metrics.watch("edges_missing", lambda: self.frontends.missing)
+        metrics.watch("edges_missing", lambda: sum(one.supervisor.is_missing for one in self.frontends.processes))
         metrics.watch("ready", lambda: self.readiness.is_ready)
         self.admin_server = self._admin_server()
         self._tls = server_tls(config.security)  # for the admin port; None: no encryption
@@ -100,13 +101,16 @@ class Parts:
             admitted_tokens=self.admission.tokens,
             max_admitted_tokens=self.config.limits.max_queued_tokens,
             queued_work_s=max((one.pool.queued_work_s for one in registry.versions), default=0.0),
-            event_loop_lag_s=max(self._metrics.recent_lag_s, self.frontends.recent_lag_s),
+            event_loop_lag_s=max(
+                [self._metrics.recent_lag_s, *(process.lag_s for process in self.frontends.processes)]
+            ),
             log_level=log_level(),
         )
 
     def _set_log_level(self, level: str) -> str:
         previous = set_log_level(level)
-        self.frontends.set_log_level(level)
+        for process in self.frontends.processes:
+            process.set_log_level(level)
         return previous
 
 
@@ -172,7 +176,8 @@ class OwnStatus(TranslatedFiles, DocumentJobs, ServerStatus):
         self._page = SharedPage(self._metrics.exposition, self._refresh)
 
     async def _refresh(self) -> None:
-        await self._parts.frontends.refresh()  # what other processes have counted
+        """Return when everything that other processes have counted is in the metrics of this one."""
+        await asyncio.gather(*(process.count() for process in self._parts.frontends.processes))
 
     async def page(self) -> bytes:
         return await self._page.read()

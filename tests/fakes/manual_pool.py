@@ -119,7 +119,9 @@ class ManualModel:
         check_time((), self.default_params, call, reservation, self.pool)
 
     async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        work = with_smaller_beam(work, self.pool, self.limits) if work.allow_smaller_beam else work
+        if work.allow_smaller_beam:
+            threshold_s = self.limits.brownout_seconds
+            work = with_smaller_beam(work, waiting_s=self.pool.queued_work_s, threshold_s=threshold_s)
         try:
             return await run_work(work, call, reservation, self.pool)
         except Overloaded as error:

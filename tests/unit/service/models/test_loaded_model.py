@@ -14,7 +14,7 @@ from service.engine.wire import Job, JobResult, SearchParams
 from service.errors import InternalError
 from service.models.catalogue import Settled, Work
 from service.models.info import describe
-from service.models.loaded import LoadedModel, ModelState, run_work
+from service.models.loaded import LoadedModel, ModelState, run_work, with_smaller_beam
 from service.models.repository import BundleVersion
 from service.scheduler.admission import Admission
 from tests.fakes.echo_bundle import write_echo_bundle
@@ -113,3 +113,26 @@ class TestWork:
         assert {job.params for job in pool.jobs} == {SearchParams(beam_size=1, max_target_tokens=1)}
         assert pool.forecasts == [(5, 1)]
         assert [one.beam_size for one in done if isinstance(one, JobResult)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("waiting_s", "threshold_s", "beams"),
+    [
+        (1.9, 2.0, [1, 2, 4, 5, 16]),
+        (2.0, 2.0, [1, 1, 2, 2, 8]),
+        (4.0, 2.0, [1, 1, 1, 1, 4]),
+        (1e9, None, [1, 2, 4, 5, 16]),
+    ],
+)
+def test_beams_are_halved_at_the_threshold_and_again_at_twice_as_much(waiting_s, threshold_s, beams):
+    work = Work([Job((5, 2), SearchParams(beam_size=beam)) for beam in (1, 2, 4, 5, 16)])
+
+    found = with_smaller_beam(work, waiting_s=waiting_s, threshold_s=threshold_s)
+
+    assert [job.params.beam_size for job in found.jobs] == beams
+
+
+def test_smaller_beam_holds_the_hypotheses_that_were_asked_for():
+    work = Work([Job((5, 2), SearchParams(beam_size=8, num_hypotheses=3))])
+
+    assert with_smaller_beam(work, waiting_s=100.0, threshold_s=1.0).jobs[0].params.beam_size == 3

@@ -10,7 +10,7 @@ from model.config import EOS_ID
 from model.manifest import DecodingDefaults, Variant
 from service.engine.wire import FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput
-from service.models.info import TextCodec, describe, search_params, smaller_beam
+from service.models.info import TextCodec, describe, search_params
 from service.records import ModelInfo, Span, TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
@@ -115,28 +115,6 @@ class TestRanges:
         with pytest.raises(InvalidInput, match=r"use_shortlist is true, and the model has no shortlist") as error:
             search_params(INFO, asked)
         assert error.value.field == "options.use_shortlist"
-
-
-class TestSmallerBeam:
-    @pytest.mark.parametrize(
-        ("waiting_s", "beams"),
-        [(0.0, [1, 2, 4, 5, 16]), (1.9, [1, 2, 4, 5, 16]), (2.0, [1, 1, 2, 2, 8]), (4.0, [1, 1, 1, 1, 4])],
-    )
-    def test_beam_is_halved_at_the_threshold_and_again_at_twice_as_much(self, waiting_s, beams):
-        found = [
-            smaller_beam(SearchParams(beam_size=beam), waiting_s=waiting_s, threshold_s=2.0).beam_size
-            for beam in (1, 2, 4, 5, 16)
-        ]
-
-        assert found == beams
-
-    def test_beam_holds_the_hypotheses_that_were_asked_for(self):
-        params = SearchParams(beam_size=8, num_hypotheses=3)
-
-        assert smaller_beam(params, waiting_s=100.0, threshold_s=1.0).beam_size == 3
-
-    def test_without_a_threshold_no_work_is_too_much(self):
-        assert smaller_beam(SearchParams(), waiting_s=1e9, threshold_s=None) == SearchParams()
 
 
 class Letters(CharacterSpans):

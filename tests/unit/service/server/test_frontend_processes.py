@@ -90,7 +90,7 @@ class Joined:
         self.spares_made = 0
         self.frontends.spare.make = self._make_spare  # type: ignore[method-assign]
         self.admission = scheduler.admission
-        (self.process,) = self.frontends._processes
+        (self.process,) = self.frontends.processes
         self.begin()
 
     def begin(self) -> None:
