@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import NamedTuple
 
 import grpc.aio
 from starlette.routing import Route
@@ -35,6 +34,7 @@ from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.errors import Unavailable
 from service.models.call_scheduler import CallScheduler
+from service.server.process import ServingState
 from service.telemetry import load_traces
 from service.telemetry.metrics import Metrics
 from service.translate.glossaries import Glossaries, UploadedGlossaries
@@ -44,14 +44,6 @@ from service.translate.translator import Translator, UsageMeter
 _SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), standard.HEALTH)
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
-
-
-class ServingState(NamedTuple):
-    """What a frontend says of the server from now on."""
-
-    is_serving: bool  # in health
-    is_draining: bool = False  # in health, which then says NOT_SERVING for ever
-    refusal: Unavailable | None = None  # of every new call; None: calls are let in
 
 
 STARTING = ServingState(is_serving=False, refusal=Unavailable("the server is starting", reason="starting"))

@@ -32,9 +32,9 @@ from service.models.repository import load_tokenizer
 from service.processes.rpc import FrameChannel, Peer
 from service.records import NO_OPTIONS, ModelInfo
 from service.scheduler.admission import Kind, Reservation
-from service.server.frontend import Frontend, ServingState
+from service.server.frontend import Frontend
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
-from service.server.process import install_stack_dump, observe_event_loop, spare_what_is_loaded
+from service.server.process import ServingState, install_stack_dump, observe_event_loop, spare_what_is_loaded
 from service.telemetry.logs import configure_logging, get_logger, log_libraries, set_log_level
 from service.telemetry.metrics import Metrics, Snapshot, Usage
 from service.text.languages import load_ahead

@@ -24,9 +24,9 @@ from service.models.loaded import LoadedModel
 from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
 from service.scheduler.admission import Kind, Reservation
-from service.server.frontend import STARTING, Frontend, ServingState
+from service.server.frontend import STARTING, Frontend
 from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService, ThisProcess
-from service.server.process import num_frontends
+from service.server.process import ServingState, num_frontends
 from service.telemetry.logs import current_call, get_logger, log_level
 from service.telemetry.metrics import Metrics, Snapshot, Usage
 from service.translate.translator import UsageMeter
@@ -118,11 +118,8 @@ class Frontends:
         """Have the calls of other processes find these models, and return when they do."""
         await asyncio.gather(*(process.offer(models) for process in self.processes))
 
-    async def set_state(
-        self, *, is_serving: bool, is_draining: bool = False, refusal: Unavailable | None = None
-    ) -> None:
-        """Have all frontends say this of the server; see `ServingState`."""
-        state = ServingState(is_serving, is_draining, refusal)
+    async def set_state(self, state: ServingState) -> None:
+        """Have all frontends say this of the server."""
         for frontend in self._all:
             await frontend.set_state(state)
 

@@ -27,6 +27,7 @@ from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
 from service.server.model_hosting import ModelParts
 from service.server.process import (
+    ServingState,
     install_stack_dump,
     observe_event_loop,
     spare_what_is_loaded,
@@ -131,7 +132,7 @@ class Server:
             spare_what_is_loaded()
             await self._models.registry.offer_to(parts.frontends.offer)
             parts.readiness.is_accepting = True
-            await parts.frontends.set_state(is_serving=True)
+            await parts.frontends.set_state(ServingState(is_serving=True))
             infos = [model.info for model in self._models.registry.models]
             models = [f"{info.name} {info.version} {info.precision}" for info in infos]
             self._log.info("serving", **ports, pid=os.getpid(), models=models)
@@ -157,7 +158,7 @@ class Server:
             if is_ready != was_ready and not parts.readiness.is_draining:
                 was_ready = is_ready
                 self._log.warning("readiness_changed", is_ready=is_ready)
-                await parts.frontends.set_state(is_serving=is_ready)
+                await parts.frontends.set_state(ServingState(is_serving=is_ready))
 
     async def _drain(self, parts: "Parts") -> None:
         """Refuse new calls, and return when the accepted ones are answered, or their time is over."""
@@ -165,11 +166,11 @@ class Server:
         _, num_calls = await parts.frontends.calls(0)
         self._log.info("draining", requests=num_calls)
         parts.readiness.drain()
-        await parts.frontends.set_state(is_serving=False, is_draining=True)
+        await parts.frontends.set_state(ServingState(is_serving=False, is_draining=True))
         await self._models.reloader.freeze()
         await asyncio.sleep(lifecycle.drain_delay_s)
         refusal = Unavailable("the server is draining", reason="draining")
-        await parts.frontends.set_state(is_serving=False, is_draining=True, refusal=refusal)
+        await parts.frontends.set_state(ServingState(is_serving=False, is_draining=True, refusal=refusal))
         try:
             async with asyncio.timeout(lifecycle.grace_s):
                 await parts.frontends.all_left()

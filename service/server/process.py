@@ -1,4 +1,4 @@
-"""The processes of a server and the operating system: their number, signals, process 1, garbage collection.
+"""The processes of a server and the operating system: their number, what they say, signals, garbage collection.
 
 SIGTERM and SIGINT stop the server.  SIGUSR1 logs where the tasks of the scheduler process, or of a frontend, wait.  As
 process 1 of a container, this process passes signals on to the server, which is its child, and waits for processes
@@ -17,9 +17,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from service.config import ServerConfig
+from service.errors import Unavailable
 from service.telemetry.logs import get_logger
 from service.threads import available_threads
 
@@ -31,6 +32,14 @@ _FRONTENDS = {"cpu": (8, 4), "auto": (8, 4), "cuda": (3, 8)}
 
 MAX_TASKS = 1_000  # in one event; a task takes about 200 bytes
 MAX_FRAMES = 20  # of a task, innermost first
+
+
+class ServingState(NamedTuple):
+    """What a frontend says of the server from now on."""
+
+    is_serving: bool  # in health
+    is_draining: bool = False  # in health, which then says NOT_SERVING for ever
+    refusal: Unavailable | None = None  # of every new call; None: calls are let in
 
 
 def num_frontends(config: ServerConfig) -> int:

@@ -20,9 +20,10 @@ from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, 
 from service.models.loaded import LoadedModel
 from service.processes.rpc import Peer
 from service.scheduler.admission import Reservation
-from service.server.frontend import Frontend, ServingState
+from service.server.frontend import Frontend
 from service.server.frontend_process import RemoteScheduler, ThisProcess
 from service.server.frontends import Frontends
+from service.server.process import ServingState
 from service.telemetry.logs import set_log_level
 from service.telemetry.metrics import Metrics
 from service.translate.translator import UsageMeter
@@ -209,7 +210,7 @@ async def test_text_of_a_stream_that_would_be_too_late_says_why_it_was_refused(j
 
 async def test_process_that_takes_over_is_told_of_models_state_and_log_level(joined):
     state = ServingState(is_serving=True)
-    await joined.frontends.set_state(is_serving=True)
+    await joined.frontends.set_state(state)
     set_log_level("error")
 
     joined.lose()
