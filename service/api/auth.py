@@ -2,9 +2,9 @@
 
 Decides from the method and the metadata alone, so before a byte of the request is read.  A key is sent as
 `authorization: Bearer KEY`, or as `x-goog-api-key: KEY`, as Google's clients do; a protocol that has another place for
-keys puts them there.  Health needs none, so that balancers can ask; dragoman.admin.v1 needs one with admin
-rights; everything else, reflection and unknown methods included, needs any.  A caller without a key is the name that a
-trusted proxy gives it, or the address that it calls from.
+keys puts them there.  Health needs none, so that balancers can ask; dragoman.admin.v1 needs one with admin rights;
+everything else, reflection and unknown methods included, needs any.  A caller without a key is the name that a trusted
+proxy gives it, or the address that it calls from.
 
 The file of keys holds no key, only SHA-256 digests.  A key is 256 random bits, so there is nothing to guess: a slow or
 salted hash would protect nothing more, it would only let strangers make the server work.

@@ -19,7 +19,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 BUILT = SOURCES / "built"
 COMPILERS = ("g++", "clang++")  # unless $CXX names one
-FLAGS = (*("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-math-errno"),)
+FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-math-errno")
 # For our own checks alone: what a newer compiler warns of must not cost anybody the engine.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-Wno-unknown-pragmas")  # clang knows no `GCC unroll`
