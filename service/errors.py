@@ -19,7 +19,7 @@ is accepted.
 """
 
 import copyreg
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 
 class Wait(NamedTuple):
@@ -55,6 +55,11 @@ class InvalidInput(DragomanError):
         super().__init__(message)
         self.field = field
         self.index = index
+
+    def at(self, index: int) -> Self:
+        """Say which of several texts is at fault, where whoever raised the error did not know."""
+        self.field, self.index = f"{self.field}[{index}]", index
+        return self
 
     def about(self, subject: str) -> str:
         """Return the message with this subject if the error is about one of several texts."""

@@ -139,7 +139,10 @@ def untranslated(text: str) -> TranslatedText:
 
 
 class TextCodec:
-    """One model's texts in token ids; may be used from several threads at once."""
+    """One model's texts in token ids; may be used from several threads at once.
+
+    It does not know which text of a request it is given: `InvalidInput.at` completes its errors.
+    """
 
     def __init__(self, tokenizer: SupportsTokens, *, max_characters: int, max_source_tokens: int) -> None:
         self._tokenizer = tokenizer
@@ -167,37 +170,28 @@ class TextCodec:
             found = self._pairs[pair] = TextCodec(self._tokenizer.between(*pair), **limits)
         return found
 
-    def check(self, text: str, index: int) -> None:
-        """Raise InvalidInput if a text has more characters than any may have, or is no Unicode text.
-
-        Args:
-            text: as the caller sent it.
-            index: the text's place among those it came with; only for the error.
-        """
+    def check(self, text: str) -> None:
+        """Raise InvalidInput if a text has more characters than any may have, or is no Unicode text."""
         if len(text) > self._max_characters:
-            raise _too_long(index, len(text), "characters", self._max_characters)
+            raise too_long(len(text), "characters", self._max_characters)
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+            raise _unreadable() from error
 
-    def encode(self, text: str, index: int) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Source ids of a text that has to fit as it is, end-of-sentence last; empty for a blank text.
-
-        Args:
-            text: as the caller sent it.
-            index: as in `check`.
 
         Raises:
             InvalidInput: the text is too long, or no Unicode text; says its length and the limit.
         """
-        self.check(text, index)  # a text that is too long is not worth tokenising
-        ids = self.tokenize(text, index)
+        self.check(text)  # a text that is too long is not worth tokenising
+        ids = self.tokenize(text)
         if len(ids) > self.max_source_tokens:
-            raise _too_long(index, len(ids), "tokens", self.max_source_tokens)
+            raise too_long(len(ids), "tokens", self.max_source_tokens)
         return ids
 
-    def tokenize(self, text: str, index: int = 0) -> list[int]:
+    def tokenize(self, text: str) -> list[int]:
         """Source ids of a text of any length, end-of-sentence last; empty for a blank text.
 
         Raises:
@@ -206,17 +200,17 @@ class TextCodec:
         try:
             return self._tokenizer.encode(text)
         except (RuntimeError, ValueError) as error:  # SentencePiece on strings that are no Unicode text
-            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+            raise _unreadable() from error
 
-    def tokenize_with_spans(self, text: str, index: int = 0) -> tuple[list[int], list[Span]]:
+    def tokenize_with_spans(self, text: str) -> tuple[list[int], list[Span]]:
         """As `tokenize`, with the place of each token in the text; that of end-of-sentence is empty."""
         try:
             ids, spans = self._tokenizer.encode_with_spans(text)
         except (RuntimeError, ValueError) as error:
-            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+            raise _unreadable() from error
         return ids, list(map(Span._make, spans))
 
-    def target_with_spans(self, text: str, index: int = 0) -> tuple[list[int], list[Span]]:
+    def target_with_spans(self, text: str) -> tuple[list[int], list[Span]]:
         """Target ids of a text without end-of-sentence, with the place of each token in the text, of a prefix empty.
 
         Raises:
@@ -225,7 +219,7 @@ class TextCodec:
         try:
             ids, spans = self._tokenizer.encode_target_with_spans(text)
         except (RuntimeError, ValueError) as error:
-            raise InvalidInput("cannot be split into tokens", field=f"texts[{index}]", index=index) from error
+            raise _unreadable() from error
         begin = self.target_prefix
         return [*begin, *ids], [*[Span(0, 0)] * len(begin), *map(Span._make, spans)]
 
@@ -241,22 +235,22 @@ class TextCodec:
             field = "options.suppressed_phrases"
             raise InvalidInput(f"{field} cannot be split into tokens", field=field) from error
 
-    def prefix_ids(self, prefix: str, index: int, params: SearchParams) -> tuple[int, ...]:
+    def prefix_ids(self, prefix: str, params: SearchParams) -> tuple[int, ...]:
         """Token ids that every translation of a text begins with, without end-of-sentence.
 
         Raises:
             InvalidInput: the prefix is no Unicode text, or leaves no room for a translation.
         """
-        field, limit = f"target_prefixes[{index}]", params.max_target_tokens - 1
+        limit = params.max_target_tokens - 1
         try:
             given = tuple(self._tokenizer.encode_target(prefix))
         except (RuntimeError, ValueError) as error:
             message = "has a target prefix that cannot be split into tokens"
-            raise InvalidInput(message, field=field, index=index) from error
+            raise InvalidInput(message, field="target_prefixes", index=0) from error
         ids = self.target_prefix + given
         if given and len(ids) > limit:
             message = f"has a target prefix of {len(ids)} tokens, at most {limit} are accepted"
-            raise InvalidInput(message, field=field, index=index)
+            raise InvalidInput(message, field="target_prefixes", index=0)
         return ids
 
     def decode_with_spans(self, token_ids: Sequence[int]) -> tuple[str, list[Span]]:
@@ -268,7 +262,7 @@ class TextCodec:
         try:
             return self._tokenizer.read_back(character)
         except (RuntimeError, ValueError) as error:
-            raise InvalidInput("cannot be split into tokens", field="texts[0]", index=0) from error
+            raise _unreadable() from error
 
     def decode(self, hypotheses: Sequence[Hypothesis]) -> tuple[TranslatedText, ...]:
         """The hypotheses as text, in their order."""
@@ -294,9 +288,13 @@ def for_request(
     return info, codec.between(info.source_language, info.target_language)
 
 
-def _too_long(index: int, length: int, unit: str, limit: int) -> TooLong:
-    message = f"has {length} {unit}, at most {limit} are accepted"
-    return TooLong(message, field=f"texts[{index}]", index=index)
+def too_long(length: int, unit: str, limit: int) -> TooLong:
+    """Return the error of a text that has so many characters or tokens; `InvalidInput.at` says which text it is."""
+    return TooLong(f"has {length} {unit}, at most {limit} are accepted", field="texts", index=0)
+
+
+def _unreadable() -> InvalidInput:
+    return InvalidInput("cannot be split into tokens", field="texts", index=0)
 
 
 def search_params(info: ModelInfo, options: TranslateOptions, codec: TextCodec | None = None) -> SearchParams:

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import TypeVar
 
 from service.call import Call
-from service.errors import TooLong, Unavailable
+from service.errors import Unavailable
 from service.models.catalogue import ServedModel
-from service.models.info import untranslated
+from service.models.info import too_long, untranslated
 from service.records import (
     DetectedLanguage,
     ModelInfo,
@@ -122,7 +122,7 @@ class Router:
             limit = self.translator.limits.max_characters
             for index, text in enumerate(texts):
                 if len(text) > limit:
-                    raise _too_long(text, index, limit)
+                    raise too_long(len(text), "characters", limit).at(index)
             results = await self._read_each(texts, languages, read)
         call.finished_texts = len(texts)
         return results
@@ -231,7 +231,9 @@ class Router:
         """Return all texts as they are, in the name of a model; `notes` are as for `left_as_it_is`."""
         limit = self.translator.limits.max_characters
         translations = [
-            left_as_it_is(text, note) if len(text) <= limit else Translation(error=_too_long(text, index, limit))
+            left_as_it_is(text, note)
+            if len(text) <= limit
+            else Translation(error=too_long(len(text), "characters", limit).at(index))
             for index, (text, note) in enumerate(zip(request.texts, notes, strict=True))
         ]
         call.use_model(model)
@@ -290,11 +292,6 @@ def left_as_it_is(text: str, language: str | None = None) -> Translation:
     warning = TextWarning(WarningKind.NOT_TRANSLATED, message, whole)
     segment = TranslatedSegment(source=whole, target=whole, hypotheses=hypotheses, warnings=(warning,))
     return Translation(hypotheses=hypotheses, segments=(segment,))
-
-
-def _too_long(text: str, index: int, limit: int) -> TooLong:
-    message = f"has {len(text)} characters, at most {limit} are accepted"
-    return TooLong(message, field=f"texts[{index}]", index=index)
 
 
 async def _follow(

@@ -14,7 +14,7 @@ from service.call import Call
 from service.engine.wire import Job, JobResult
 from service.errors import FailedPrecondition, InvalidInput, TooLong
 from service.models.catalogue import Settled, Work
-from service.models.info import TextCodec, for_request
+from service.models.info import TextCodec, for_request, too_long
 from service.records import (
     MAX_SHOWN_TOKENS,
     AttentionHeads,
@@ -124,20 +124,19 @@ def _encode(
     assert most is not None, "the default options of a model are complete"
     field = f"pairs[{index}].source"
     try:
-        codec.encode(pair.source, index)  # checks its length
-        source_ids, source_spans = codec.tokenize_with_spans(pair.source, index)
+        codec.encode(pair.source)  # checks its length
+        source_ids, source_spans = codec.tokenize_with_spans(pair.source)
         if not source_ids:
             return InvalidInput(f"{field} is blank: there is nothing to score", field=field)
         field = f"pairs[{index}].target"
-        codec.check(pair.target, index)
-        target_ids, target_spans = codec.target_with_spans(pair.target, index)
+        codec.check(pair.target)
+        target_ids, target_spans = codec.target_with_spans(pair.target)
         if len(target_ids) >= most:  # end-of-sentence counts
-            message = f"has {len(target_ids) + 1} tokens, at most {most} are accepted"
-            raise TooLong(message, field="", index=index)
+            raise too_long(len(target_ids) + 1, "tokens", most)
         longest = max(len(source_ids), len(target_ids) + 1)
         if request.return_heads and longest > MAX_SHOWN_TOKENS:
             message = f"has {longest} tokens, attention is shown of at most {MAX_SHOWN_TOKENS}"
-            raise TooLong(message, field="", index=index)
+            raise TooLong(message, field="", index=0)
     except InvalidInput as error:
         return type(error)(error.about(field), field=field)
     return _Encoded(tuple(source_ids), source_spans, tuple(target_ids), target_spans, len(codec.target_prefix))

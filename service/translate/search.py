@@ -111,7 +111,7 @@ class RawTranslation(NamedTuple):
 
 
 async def translate_raw(
-    text: str, index: int, settings: Settings, params: SearchParams, *, kept: tuple[str, ...] = (), limit: int = 0
+    text: str, settings: Settings, params: SearchParams, *, kept: tuple[str, ...] = (), limit: int = 0
 ) -> RawTranslation:
     """Return what the model makes of a text; in pieces if it has more tokens than the model is reliable for.
 
@@ -119,7 +119,6 @@ async def translate_raw(
 
     Args:
         text: has language in it.
-        index: of the caller's text in its request; only for errors.
         settings: of the request.
         params: how to search.
         kept: parts of the text whose case must not change.
@@ -129,11 +128,11 @@ async def translate_raw(
     seen, is_raised = text, is_capitals(without(text, kept) if kept else text)
     if is_raised:
         seen = recase(text, settings.num_tokens, language=settings.source_language, spans=_places(text, kept))
-    ids = tuple(settings.codec.tokenize(seen, index))
+    ids = tuple(settings.codec.tokenize(seen))
     if not ids:
         return RawTranslation(hypotheses=(untranslated(text),))
     if len(ids) > limit:
-        done = await _in_pieces(seen, len(ids), index, settings, params, kept=kept, limit=limit)
+        done = await _in_pieces(seen, len(ids), settings, params, kept=kept, limit=limit)
     else:
         done = await _searched(ids, settings, params, seen, kept, is_raised=is_raised)
     if not is_raised:
@@ -201,7 +200,6 @@ def _raised(target: str, span: Span, kept: Sequence[str], settings: Settings) ->
 async def _in_pieces(
     seen: str,
     num_tokens: int,
-    index: int,
     settings: Settings,
     params: SearchParams,
     *,
@@ -211,18 +209,18 @@ async def _in_pieces(
     if num_tokens > _MAX_TOKENS_PER_CHARACTER * len(seen):
         most = f"at most {_MAX_TOKENS_PER_CHARACTER} for each character are accepted"
         message = f"has {num_tokens} tokens in {len(seen)} characters, {most}"
-        raise TooLong(message, field=f"texts[{index}]", index=index)
+        raise TooLong(message, field="texts", index=0)
     pieces = cut(seen, settings.num_tokens, limit, language=settings.source_language, spans=_places(seen, kept))
-    done = await piecewise(pieces, index, settings, params)
+    done = await piecewise(pieces, settings, params)
     warning = (WarningKind.SPLIT, f"{num_tokens} tokens were translated in {len(pieces)} pieces")
     return done._replace(issues=(*done.issues, warning))
 
 
 async def piecewise(
-    pieces: Sequence[str], index: int, settings: Settings, params: SearchParams, kept: Sequence[str] = ()
+    pieces: Sequence[str], settings: Settings, params: SearchParams, kept: Sequence[str] = ()
 ) -> RawTranslation:
     """Return the translation of a text in pieces; `kept`, what has no language and white space at the ends stay."""
-    found = await settings.batcher.together([_piece(piece, index, settings, params, kept) for piece in pieces])
+    found = await settings.batcher.together([_piece(piece, settings, params, kept) for piece in pieces])
     error = next((one.error for one in found if one.error is not None), None)
     return RawTranslation(
         hypotheses=() if error else join_hypotheses([one.hypotheses for one in found]),
@@ -233,12 +231,10 @@ async def piecewise(
     )
 
 
-async def _piece(
-    piece: str, index: int, settings: Settings, params: SearchParams, kept: Sequence[str]
-) -> RawTranslation:
+async def _piece(piece: str, settings: Settings, params: SearchParams, kept: Sequence[str]) -> RawTranslation:
     begin, end = len(piece) - len(piece.lstrip()), len(piece.rstrip())
     is_language = piece not in kept and any(map(str.isalpha, piece))
-    ids = tuple(settings.codec.tokenize(piece, index)) if is_language else ()
+    ids = tuple(settings.codec.tokenize(piece)) if is_language else ()
     if not ids or len(ids) > settings.codec.max_source_tokens:
         return RawTranslation(hypotheses=(untranslated(piece),))
     done = await _searched(ids, settings, params, piece)

@@ -44,12 +44,11 @@ def has_language(text: str, spans: Sequence[Span]) -> bool:
     return any(map(str.isalpha, outside))
 
 
-async def translate_segment(segment: Segment, index: int, settings: Settings) -> TranslatedSegment:
+async def translate_segment(segment: Segment, settings: Settings) -> TranslatedSegment:
     """Return the translation of a segment; raises InvalidInput if its text cannot be put into tokens.
 
     Args:
         segment: of the text, with its spans.
-        index: the text's place in its request; only for errors.
         settings: of the request.
     """
     spans: Sequence[Span] = segment.spans
@@ -62,8 +61,8 @@ async def translate_segment(segment: Segment, index: int, settings: Settings) ->
         )
     inner: list[TranslatedSegment] = []
     if segment.tags and any(tag.parts for tag in segment.tags):
-        segment, inner = await _with_translated_tags(segment, index, settings)
-    tries = _Tries(segment, _eased(segment, spans, settings), spans, uses, index, settings)
+        segment, inner = await _with_translated_tags(segment, settings)
+    tries = _Tries(segment, _eased(segment, spans, settings), spans, uses, settings)
     best = await tries.first(spans)
     if tries.error is not None:
         outcome = TranslatedSegment(source=segment.span, error=tries.error)
@@ -82,13 +81,11 @@ async def translate_segment(segment: Segment, index: int, settings: Settings) ->
     return outcome
 
 
-async def _with_translated_tags(
-    segment: Segment, index: int, settings: Settings
-) -> tuple[Segment, list[TranslatedSegment]]:
+async def _with_translated_tags(segment: Segment, settings: Settings) -> tuple[Segment, list[TranslatedSegment]]:
     """Return the segment with the values of alt, title, ... in its tags translated, and what became of each."""
     alphabet = settings.codec.alphabet
     parts = [readable(part, alphabet) for tag in segment.tags for part in tag.parts if isinstance(part, Segment)]
-    works = [translate_segment(part._replace(spans=spans_of(part, alphabet)), index, settings) for part in parts]
+    works = [translate_segment(part._replace(spans=spans_of(part, alphabet)), settings) for part in parts]
     outcomes = await settings.batcher.together(works)
     translated = iter([outcome.hypotheses[0].text if outcome.hypotheses else None for outcome in outcomes])
     tags: list[Tag] = []
@@ -131,7 +128,6 @@ class _Tries:
     shown: Segment  # with its text as the model gets it
     spans: Sequence[Span]
     uses: tuple[TermUse, ...]
-    index: int
     settings: Settings
     source_tokens: int = 0
     row_steps: int = 0
@@ -206,9 +202,9 @@ class _Tries:
         settings = self.settings
         settings = settings._replace(codec=settings.codec.marked) if strategy.is_marked else settings
         if strategy.pieces:
-            raw = await piecewise(strategy.pieces, self.index, settings, params, strategy.kept)
+            raw = await piecewise(strategy.pieces, settings, params, strategy.kept)
         else:
-            raw = await translate_raw(strategy.text, self.index, settings, params, kept=strategy.kept, limit=limit)
+            raw = await translate_raw(strategy.text, settings, params, kept=strategy.kept, limit=limit)
         self.source_tokens = self.source_tokens or raw.source_tokens
         self.row_steps += raw.row_steps
         self.error = raw.error

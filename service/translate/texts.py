@@ -43,28 +43,28 @@ async def translate_text(text: str, index: int, settings: Settings, prefix: str 
         prefix: what the translation has to begin with.
     """
     try:
-        settings.codec.check(text, index)
+        settings.codec.check(text)
         if not text.strip():
             return Translation(hypotheses=(untranslated(text),))
         if settings.segmentation is Segmentation.NONE or prefix:
             parts: list[Part] = [Segment(text, 0, text)]
-            works = [translate_whole(text, index, settings, prefix)]
+            works = [translate_whole(text, settings, prefix)]
         else:
             parts = take_apart(text, settings)
-            works = [translate_segment(part, index, settings) for part in parts if isinstance(part, Segment)]
+            works = [translate_segment(part, settings) for part in parts if isinstance(part, Segment)]
         segments = await settings.batcher.together(works)
     except InvalidInput as error:
-        return Translation(error=error)
+        return Translation(error=error.at(index))
     return assemble(parts, segments)
 
 
-async def translate_whole(text: str, index: int, settings: Settings, prefix: str = "") -> TranslatedSegment:
+async def translate_whole(text: str, settings: Settings, prefix: str = "") -> TranslatedSegment:
     """Return what the model makes of a text as it is; raises InvalidInput if that has more tokens than fit."""
     codec, whole = settings.codec, Span(0, len(text))
-    ids = tuple(codec.encode(text, index))
+    ids = tuple(codec.encode(text))
     if not ids:
         return TranslatedSegment(source=whole, hypotheses=(untranslated(text),))
-    prefix_ids = codec.prefix_ids(prefix, index, settings.params)
+    prefix_ids = codec.prefix_ids(prefix, settings.params)
     (result,) = await settings.batcher.search([Job(ids, settings.params, prefix_ids)])
     if isinstance(result, InternalError):
         return TranslatedSegment(source=whole, source_tokens=len(ids), error=result)

@@ -112,9 +112,9 @@ def test_phrases_are_spelled_in_the_model_s_tokens(codec):
 def test_a_prefix_leaves_room_for_a_translation(codec):
     params = SearchParams(max_target_tokens=4)
 
-    assert codec.prefix_ids("abc", 2, params) == (97, 98, 99)
-    assert codec.prefix_ids(" ", 2, params) == ()
+    assert codec.prefix_ids("abc", params) == (97, 98, 99)
+    assert codec.prefix_ids(" ", params) == ()
     with pytest.raises(InvalidInput) as error:
-        codec.prefix_ids("abcd", 2, params)
-    assert str(error.value) == "texts[2] has a target prefix of 4 tokens, at most 3 are accepted"
+        codec.prefix_ids("abcd", params)
+    assert str(error.value.at(2)) == "texts[2] has a target prefix of 4 tokens, at most 3 are accepted"
     assert error.value.field == "target_prefixes[2]"
