@@ -1,10 +1,11 @@
-"""Codes of languages: BCP 47, FLORES-200 and ISO 639-3.
+"""Codes of languages: BCP 47, FLORES-200 and ISO 639-3; and what the languages are called.
 
 Pure.  Deprecated and three-letter codes ("iw", "eng_Latn") and likely scripts are those of Unicode's CLDR, which
 `langcodes` brings.  Of that library only data and parser are used: its own records stay in memory for ever, and callers
 choose the tags.
 """
 
+import re
 from typing import NamedTuple
 
 from langcodes.data_dicts import LANGUAGE_ALPHA3, LANGUAGE_REPLACEMENTS, LIKELY_SUBTAGS, NORMALIZED_MACROLANGUAGES
@@ -75,3 +76,30 @@ def flores_of(tag: str) -> str:
     script = found.likely.script or "Latn"
     language = _INDIVIDUAL.get(found.language) or LANGUAGE_ALPHA3.get(found.language, found.language)
     return f"{language}_{'Hang' if script == 'Kore' else script}"
+
+
+# English names after Unicode's CLDR, of languages that models are published for; another one has its tag as its name.
+_NAMES = dict(
+    re.findall(
+        r"(\w+) ([^;]+);",
+        "af Afrikaans;am Amharic;ar Arabic;az Azerbaijani;be Belarusian;bg Bulgarian;bn Bangla;bs Bosnian;ca Catalan;"
+        "cs Czech;cy Welsh;da Danish;de German;el Greek;en English;eo Esperanto;es Spanish;et Estonian;eu Basque;"
+        "fa Persian;fi Finnish;fr French;ga Irish;gl Galician;gu Gujarati;ha Hausa;he Hebrew;hi Hindi;hr Croatian;"
+        "hu Hungarian;hy Armenian;id Indonesian;ig Igbo;is Icelandic;it Italian;ja Japanese;ka Georgian;kk Kazakh;"
+        "km Khmer;kn Kannada;ko Korean;ky Kyrgyz;lb Luxembourgish;lo Lao;lt Lithuanian;lv Latvian;mg Malagasy;"
+        "mk Macedonian;ml Malayalam;mn Mongolian;mr Marathi;ms Malay;mt Maltese;my Burmese;ne Nepali;nl Dutch;"
+        "no Norwegian;or Odia;pa Punjabi;pl Polish;ps Pashto;pt Portuguese;ro Romanian;ru Russian;sd Sindhi;si Sinhala;"
+        "sk Slovak;sl Slovenian;so Somali;sq Albanian;sr Serbian;sv Swedish;sw Swahili;ta Tamil;te Telugu;tg Tajik;"
+        "th Thai;tl Filipino;tr Turkish;uk Ukrainian;ur Urdu;uz Uzbek;vi Vietnamese;xh Xhosa;yi Yiddish;yo Yoruba;"
+        "zh Chinese;zu Zulu;",
+    )
+)
+
+
+def name_of(code: str) -> str:
+    """Return what a language is called in English, with its script and region."""
+    subtags = subtags_of(code)
+    if subtags is None or subtags.language not in _NAMES:
+        return code
+    details = ", ".join(filter(None, (subtags.script, subtags.region)))
+    return f"{_NAMES[subtags.language]} ({details})" if details else _NAMES[subtags.language]

@@ -79,7 +79,7 @@ class Frontend:
         self._traces = traces_class.to(config.telemetry.otlp_endpoint or "") if traces_class else None
         glossaries = Glossaries(config.models.glossaries, period_s=config.models.watch_period_s)
         self._translator = Translator(scheduler, usage_meter, config.limits, executor, glossaries)
-        self._router = Router(self._translator, executor)
+        self._router = Router(self._translator)
         self._lifecycle = CallLifecycle(
             metrics,
             authenticator=authenticator(config.security),

@@ -7,7 +7,8 @@ Knows what models say of themselves (`ModelInfo`), not their state, and no text.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 from service.errors import InvalidInput
 from service.models.info import for_languages, pair_distance
@@ -18,6 +19,7 @@ Route: TypeAlias = tuple[ModelInfo, ...]  # the model of a language pair, or two
 Routes: TypeAlias = Mapping[str, Route]  # by source language; none: the one model that fits
 
 NOWHERE: Routes = {}
+_LISTS_KEPT = 16  # by the models that a caller may use; a list of many takes long, and anybody may ask
 
 
 def source_languages(infos: Sequence[ModelInfo]) -> list[str]:
@@ -39,6 +41,33 @@ def all_languages(infos: Sequence[ModelInfo]) -> list[str]:
             if all(closeness(language, target) is None for language in languages):
                 languages.append(target)
     return languages
+
+
+class Offered(NamedTuple):
+    """A language that can be translated from."""
+
+    code: str  # BCP 47
+    targets: tuple[str, ...]  # that it can be translated into, also through a third language
+
+
+def offered(infos: Sequence[ModelInfo]) -> list[Offered]:
+    """Return the languages that these models translate from, in the order of their codes."""
+    return list(_offered(tuple(infos)))
+
+
+@lru_cache(maxsize=_LISTS_KEPT)
+def _offered(infos: tuple[ModelInfo, ...]) -> tuple[Offered, ...]:
+    targets, languages = target_languages(infos), []
+    for source in sorted(source_languages(infos)):
+        direct = {code for info in infos if source in info.source_languages for code in info.target_languages}
+        can = [code for code in targets if code != source and (code in direct or find_route(infos, source, code))]
+        languages.append(Offered(source, tuple(can)))
+    return tuple(languages)
+
+
+def target_languages(infos: Sequence[ModelInfo]) -> list[str]:
+    """Return the languages that these models translate into, in the order of their codes."""
+    return sorted({code for info in infos for code in info.target_languages})
 
 
 def routes_of(infos: Sequence[ModelInfo], source_language: str, target_language: str) -> Routes:

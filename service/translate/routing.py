@@ -8,8 +8,7 @@ the target language already, or in no language that a model translates from, com
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -34,7 +33,7 @@ from service.scheduler.admission import Reservation
 from service.telemetry.logs import describe_error, get_logger
 from service.text.languages import NO_LANGUAGE, Detector, Judged, closeness, judge
 from service.translate.routes import NOWHERE, Route, Routes, all_languages, find_route, hops_of, routes_of
-from service.translate.translator import INLINE_CHARACTERS, Translator
+from service.translate.translator import Translator
 
 _Result = TypeVar("_Result")
 _LOAD_AGAIN_AFTER_S = 10.0  # what detects languages, where that has failed
@@ -45,14 +44,9 @@ _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
 class Router:
     """Sends each text of a request along its own route."""
 
-    def __init__(self, translator: Translator, executor: Executor) -> None:
-        """Load nothing yet.
-
-        Args:
-            executor: for what would hold up the event loop.
-        """
+    def __init__(self, translator: Translator) -> None:
+        """Load nothing yet."""
         self.translator = translator
-        self._executor = executor
         self._detector = Detector()
         self._loading = asyncio.Lock()
         self._load_at = 0.0  # time.monotonic() from which on the detector may be loaded
@@ -63,9 +57,16 @@ class Router:
         """Return the descriptions of the models that the caller may use; none while the server starts."""
         return [model.info for model in self.translator.catalogue.models if call.may_use(model.info.name)]
 
+    def source_of(self, result: TranslationResult) -> str:
+        """Return the language that the first of the models which have answered translates from."""
+        name = result.model.partition(",")[0].partition("+")[0]
+        infos = (model.info for model in self.translator.catalogue.models)
+        return next((info.source_language for info in infos if info.name == name), "")
+
     async def translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
         """Return one translation per text, in order; raises as `Translator.admit` and `Translator.translate`."""
-        with self.translator.admit(request, call) as reservation:
+        call.priority = call.caller.allowed(request.priority)
+        with self.translator.admit(len(request.texts), call) as reservation:
             return await self.follow(request, call, reservation)
 
     async def follow(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
@@ -113,11 +114,7 @@ class Router:
     async def _read_admitted(
         self, texts: Sequence[str], call: Call, languages: Sequence[str], read: Callable[[str], _Result]
     ) -> list[_Result]:
-        call.texts = len(texts)
-        admission = self.translator.admission
-        with admission.admit(
-            call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
-        ) as reservation:
+        with self.translator.admit(len(texts), call) as reservation:
             reservation.take_characters(sum(map(len, texts)))
             limit = self.translator.limits.max_characters
             for index, text in enumerate(texts):
@@ -135,7 +132,7 @@ class Router:
             if time.monotonic() < self._load_at:
                 raise Unavailable(_NOT_DETECTED)
             try:
-                await asyncio.get_running_loop().run_in_executor(self._executor, self._detector.load)
+                await asyncio.get_running_loop().run_in_executor(self.translator.executor, self._detector.load)
             except Exception as error:  # MemoryError, or whatever a broken installation raises
                 get_logger().warning("language_detection_not_loaded", **describe_error(error))
                 self._load_at = time.monotonic() + _LOAD_AGAIN_AFTER_S
@@ -170,60 +167,29 @@ class Router:
         groups: dict[str, list[int]] = {}  # places of the texts, by language; of those that stay, under none
         for index, one in enumerate(judged):
             groups.setdefault("" if one.stays else one.source or usual, []).append(index)
-        if len(groups) > 1:
-            result = await self._follow_groups(groups, judged, routes, request, call, reservation)
-        elif "" in groups:
-            result = self._leave(groups[""], judged, routes[usual], request, call)
+
+        async def follow(language: str, asked: TranslationRequest, part: Call) -> TranslationResult:
+            if language:
+                return await _follow(routes[language], asked, part, reservation, self.translator)
+            found = [judged[index].found.language for index in groups[""]]
+            return self._leave(asked, part, routes[next(filter(None, groups), usual)], found)
+
+        if len(groups) == 1:
+            result = await follow(next(iter(groups)), request, call)
         else:
-            result = await _follow(routes[next(iter(groups))], request, call, reservation, self.translator)
+            result = await _follow_groups(groups, follow, request, call)
         translations = [
             replace(translation, detected_language=one.found.language, detection_confidence=one.found.confidence)
             for translation, one in zip(result.translations, judged, strict=True)
         ]
         return replace(result, translations=translations)
 
-    async def _follow_groups(
-        self,
-        groups: Mapping[str, Sequence[int]],
-        judged: Sequence[Judged],
-        routes: Routes,
-        request: TranslationRequest,
-        call: Call,
-        reservation: Reservation,
-    ) -> TranslationResult:
-        """Translate the groups at the same time; the first error ends them all."""
-
-        async def follow(language: str, places: Sequence[int]) -> TranslationResult:
-            if not language:
-                return self._leave(places, judged, routes[next(filter(None, groups))], request, call)
-            part = call.part(len(places))
-            try:
-                return await _follow(routes[language], _only(request, places), part, reservation, self.translator)
-            finally:
-                call.join(part)
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                running = {key: tasks.create_task(follow(key, places)) for key, places in groups.items()}
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        answers = [task.result() for key, task in running.items() if key]
-        result = _merge(list(groups.values()), [task.result() for task in running.values()], answers)
-        call.use_models(result.model)
-        return result
-
-    def _leave(
-        self, places: Sequence[int], judged: Sequence[Judged], route: Route, request: TranslationRequest, call: Call
-    ) -> TranslationResult:
-        """Return the texts at these places as they are, in the name of the model that would have translated them."""
-        part, asked = call.part(len(places)), _only(request, places)
-        for hop in hops_of(asked, route):  # an option that the model refuses is refused here, too
-            self.translator.resolve(hop, part)
-        target, found = route[-1].target_language, [judged[index].found.language for index in places]
-        notes = [language if language != target else None for language in found]
-        result = self._left(asked, part, part.model, route[-1].version, notes)
-        call.join(part)
-        return result
+    def _leave(self, request: TranslationRequest, call: Call, route: Route, found: Sequence[str]) -> TranslationResult:
+        """Return texts as they are, found to be in these languages, in the name of the model that would translate."""
+        for hop in hops_of(request, route):  # an option that the model refuses is refused here, too
+            self.translator.resolve(hop, call)
+        notes = [language if language != route[-1].target_language else None for language in found]
+        return self._left(request, call, call.model, route[-1].version, notes)
 
     def _left(
         self, request: TranslationRequest, call: Call, model: str, version: str, notes: Sequence[str | None]
@@ -269,12 +235,9 @@ class Router:
         self, texts: Sequence[str], languages: Sequence[str], read: Callable[[str], _Result]
     ) -> list[_Result]:
         """Return what `read` says of each text, once the detector can read it."""
-        loop = asyncio.get_running_loop()
         if self._detector.needs_model(languages):
             await self.load_detector()
-        if sum(map(len, texts)) > INLINE_CHARACTERS:
-            return await loop.run_in_executor(self._executor, lambda: [read(text) for text in texts])
-        return [read(text) for text in texts]
+        return await self.translator.in_executor(lambda: [read(text) for text in texts], sum(map(len, texts)))
 
 
 def _target_of(request: TranslationRequest, routes: Routes) -> str:
@@ -292,6 +255,32 @@ def left_as_it_is(text: str, language: str | None = None) -> Translation:
     warning = TextWarning(WarningKind.NOT_TRANSLATED, message, whole)
     segment = TranslatedSegment(source=whole, target=whole, hypotheses=hypotheses, warnings=(warning,))
     return Translation(hypotheses=hypotheses, segments=(segment,))
+
+
+async def _follow_groups(
+    groups: Mapping[str, Sequence[int]],
+    follow: Callable[[str, TranslationRequest, Call], Awaitable[TranslationResult]],
+    request: TranslationRequest,
+    call: Call,
+) -> TranslationResult:
+    """Translate the groups at the same time; the first error ends them all."""
+
+    async def follow_part(language: str, places: Sequence[int]) -> TranslationResult:
+        part = call.part(len(places))
+        try:
+            return await follow(language, _only(request, places), part)
+        finally:
+            call.join(part)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = {key: tasks.create_task(follow_part(key, places)) for key, places in groups.items()}
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    answers = [task.result() for key, task in running.items() if key]
+    result = _merge(list(groups.values()), [task.result() for task in running.values()], answers)
+    call.use_models(result.model)
+    return result
 
 
 async def _follow(

@@ -5,15 +5,14 @@
 Each pair succeeds or fails for itself.  Knows no protocol, and not where the scheduler process runs.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from service.call import Call
 from service.engine.wire import Job, JobResult
 from service.errors import FailedPrecondition, InvalidInput, TooLong
-from service.models.catalogue import Settled, Work
+from service.models.catalogue import ServedModel, Settled, Work
 from service.models.info import TextCodec, for_request, too_long
 from service.records import (
     MAX_SHOWN_TOKENS,
@@ -30,8 +29,6 @@ from service.records import (
 from service.scheduler.admission import Reservation
 from service.text.alignment import links, matrix, word_attention
 from service.translate.translator import INLINE_CHARACTERS, Translator
-
-_Result = TypeVar("_Result")
 
 
 class _Encoded(NamedTuple):
@@ -51,53 +48,48 @@ async def score(translator: Translator, request: ScoreRequest, call: Call) -> Sc
         FailedPrecondition: the model's bundle has no graph for it.
         NotFound, InvalidInput, Overloaded, DeadlineExceeded, Unavailable: as `Translator.translate`.
     """
-    call.texts = len(request.pairs)
     call.priority = call.caller.allowed(request.priority)
-    now = time.monotonic()
-    with translator.admission.admit(
-        call.texts, now=now, deadline=call.deadline, caller=call.caller, field="pairs"
-    ) as reservation:
-        return await _score_admitted(translator, request, call, reservation)
-
-
-async def _score_admitted(
-    translator: Translator, request: ScoreRequest, call: Call, reservation: Reservation
-) -> ScoreResult:
-    model = translator.find_model(request, call)
-    require_scorer(model.info)
-    if request.return_heads and not model.info.has_head_weights:
-        raise _needs_graphs(model.info, "does not show its attention", "draws graphs that do")
-    with model.in_use:
-        if not model.is_loaded:
-            await model.load(call, reservation)
-        num_characters = sum([len(source) + len(target) for source, target in request.pairs])
-        reservation.take_characters(num_characters)
-        if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
-            model.refuse_early(call, reservation)
-        call.phase, started = "tokenize", time.monotonic()
-        info, codec = for_request(model.info, model.codec, request.source_language, request.target_language)
-        pairs = list(enumerate(request.pairs))
-        encoded = await _run(
-            lambda: [_encode(pair, index, request, info, codec) for index, pair in pairs], translator, num_characters
-        )
-        call.tokenize_s = time.monotonic() - started
-        good = [one for one in encoded if isinstance(one, _Encoded)]
-        call.source_tokens = sum([len(one.source_ids) for one in good])
-        params, shows_heads = model.default_params, request.return_heads
-        jobs = [Job(one.source_ids, params, scored_ids=one.target_ids, shows_heads=shows_heads) for one in good]
-        results = iter(await model.run(Work(jobs, characters=num_characters), call, reservation) if jobs else ())
-        call.phase, started = "detokenize", time.monotonic()
-        settled = [(one, next(results)) if isinstance(one, _Encoded) else one for one in encoded]
-        scores = await _run(
-            lambda: [_score(pair, one, request) for pair, one in zip(request.pairs, settled, strict=True)],
-            translator,
-            num_characters,
-        )
-        call.detokenize_s = time.monotonic() - started
+    with translator.admit(len(request.pairs), call, field="pairs") as reservation:
+        model = translator.find_model(request, call)
+        require_scorer(model.info)
+        if request.return_heads and not model.info.has_head_weights:
+            raise _needs_graphs(model.info, "does not show its attention", "draws graphs that do")
+        with model.in_use:
+            scores = await _scores(translator, model, request, call, reservation)
     call.finished_texts = len(scores)
     result = ScoreResult(scores=scores, model=model.info.name, model_version=model.info.version)
     translator.usage_meter.scored(request, result, call)
     return result
+
+
+async def _scores(
+    translator: Translator, model: ServedModel, request: ScoreRequest, call: Call, reservation: Reservation
+) -> list[PairScore]:
+    if not model.is_loaded:
+        await model.load(call, reservation)
+    num_characters = sum([len(source) + len(target) for source, target in request.pairs])
+    reservation.take_characters(num_characters)
+    if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
+        model.refuse_early(call, reservation)
+    call.phase, started = "tokenize", time.monotonic()
+    info, codec = for_request(model.info, model.codec, request.source_language, request.target_language)
+    pairs = list(enumerate(request.pairs))
+    encoded = await translator.in_executor(
+        lambda: [_encode(pair, index, request, info, codec) for index, pair in pairs], num_characters
+    )
+    call.tokenize_s = time.monotonic() - started
+    good = [one for one in encoded if isinstance(one, _Encoded)]
+    call.source_tokens = sum([len(one.source_ids) for one in good])
+    params, shows_heads = model.default_params, request.return_heads
+    jobs = [Job(one.source_ids, params, scored_ids=one.target_ids, shows_heads=shows_heads) for one in good]
+    results = iter(await model.run(Work(jobs, characters=num_characters), call, reservation) if jobs else ())
+    call.phase, started = "detokenize", time.monotonic()
+    settled = [(one, next(results)) if isinstance(one, _Encoded) else one for one in encoded]
+    scores = await translator.in_executor(
+        lambda: [_score(pair, one, request) for pair, one in zip(request.pairs, settled, strict=True)], num_characters
+    )
+    call.detokenize_s = time.monotonic() - started
+    return scores
 
 
 def require_scorer(info: ModelInfo) -> None:
@@ -108,13 +100,6 @@ def require_scorer(info: ModelInfo) -> None:
 
 def _needs_graphs(info: ModelInfo, lack: str, remedy: str) -> FailedPrecondition:
     return FailedPrecondition(f"the model {info.name} {info.version} {lack}: `python -m export BUNDLE BUNDLE` {remedy}")
-
-
-async def _run(function: Callable[[], _Result], translator: Translator, num_characters: int) -> _Result:
-    """Return what the function returns; of much text in a thread, as other calls would wait."""
-    if num_characters <= INLINE_CHARACTERS:
-        return function()
-    return await asyncio.get_running_loop().run_in_executor(translator.executor, function)
 
 
 def _encode(

@@ -13,11 +13,12 @@ addresses and names from a proxy would be labels without end.
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property, partial
+from typing import TypeVar
 
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
@@ -52,6 +53,8 @@ from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries, Glossary, check_terms
 from service.translate.search import SearchBatcher, Settings, settings_of
 from service.translate.texts import translate_text
+
+_Result = TypeVar("_Result")
 
 # Below this a text costs less to tokenise (43 ms per million characters) than to hand to a thread.
 INLINE_CHARACTERS = 4_096
@@ -110,12 +113,11 @@ class Translator:
         return self.admission.late(ahead_s, finish_s, now=now, deadline=deadline)
 
     @contextmanager
-    def admit(self, request: TranslationRequest, call: Call) -> Iterator[Reservation]:
-        """Give the reservation of a request that may come in; raises as `Admission.admit`."""
-        call.texts = len(request.texts)
-        call.priority = call.caller.allowed(request.priority)
+    def admit(self, num_texts: int, call: Call, *, field: str = "texts") -> Iterator[Reservation]:
+        """Give the reservation of a call with so many texts in this field; raises as `Admission.admit`."""
+        call.texts = num_texts
         with self.admission.admit(
-            call.texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller
+            num_texts, now=time.monotonic(), deadline=call.deadline, caller=call.caller, field=field
         ) as reservation:
             try:
                 yield reservation
@@ -159,6 +161,12 @@ class Translator:
         )
         self.usage_meter.translated(request, result, call)
         return result
+
+    async def in_executor(self, function: Callable[[], _Result], num_characters: int) -> _Result:
+        """Return what the function returns; of much text in a thread, as other calls would wait."""
+        if num_characters <= INLINE_CHARACTERS:
+            return function()
+        return await asyncio.get_running_loop().run_in_executor(self.executor, function)
 
     @cached_property
     def _long_texts(self) -> asyncio.AbstractEventLoop:

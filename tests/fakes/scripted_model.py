@@ -194,7 +194,8 @@ class ScriptedPipeline:
         return self._runner.run(self._translate(request, call)).translations
 
     async def _translate(self, request: TranslationRequest, call: Call) -> TranslationResult:
-        with self._translator.admit(request, call) as reservation:
+        call.priority = call.caller.allowed(request.priority)
+        with self._translator.admit(len(request.texts), call) as reservation:
             return await self._translator.translate(request, call, reservation)
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) 
     """Return the client that counts what is let in, and the way to the model."""
     scheduler, executor = CallScheduler(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
     translator = Translator(scheduler, UsageMeter(metrics), limits, executor)
-    return scheduler, Router(translator, executor)
+    return scheduler, Router(translator)
 
 
 class Harness:

@@ -16,16 +16,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from model.language_codes import subtags_of
+from model.language_codes import name_of, subtags_of
 from service.api.http.fields import KindOfWarning, checked, warn_of, warnings_of
-from service.api.http.languages import name_of, offered, source_of, target_languages
 from service.api.http.operations import JSON, URLENCODED, Dialect, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, Segmentation, Term, TextFormat, TranslateOptions, TranslationRequest
 from service.translate.glossaries import UploadedGlossaries, UploadedGlossary
-from service.translate.routes import source_languages
+from service.translate.routes import offered, source_languages, target_languages
 from service.translate.routing import Router
 
 DIALECT = Dialect(
@@ -172,7 +171,7 @@ class DeepL:
         )
         result = await self._router.translate(request, call)
         warn_of(result.translations, call)
-        source = body.source_lang or source_of(result, self._router)
+        source = body.source_lang or self._router.source_of(result)
         answer = TranslateAnswer(
             translations=[
                 TranslatedText(

@@ -12,17 +12,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from model.language_codes import name_of
 from service.api.auth import address_of, trusted_proxies
 from service.api.http.calls import peer_of
 from service.api.http.fields import File, KindOfWarning, checked, warn_of, warnings_of
 from service.api.http.files import FileTranslator, download
-from service.api.http.languages import name_of, offered, source_of
 from service.api.http.operations import MULTIPART, Dialect, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call
 from service.config import LimitsConfig, SecurityConfig
 from service.documents.formats import SUFFIXES
 from service.records import NO_OPTIONS, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
+from service.translate.routes import offered
 from service.translate.routing import Router
 
 DIALECT = Dialect(name="libretranslate", text_field="q", key_field="api_key", statuses={"NOT_FOUND": 400})
@@ -274,7 +275,7 @@ class LibreTranslate:
         translation = result.translations[place]
         if translation.detected_language:
             return Detected(confidence=translation.detection_confidence * 100, language=translation.detected_language)
-        return Detected(confidence=0.0, language=source_of(result, self._router))
+        return Detected(confidence=0.0, language=self._router.source_of(result))
 
     async def _health(self, _: Request) -> Response:
         is_ready = await self._server.is_ready()

@@ -60,7 +60,8 @@ class Server:
         now = time.monotonic()
         call = Call(method="", started=now, deadline=now + within_s)
         request = TranslationRequest(texts=("Birds sing.",), model=model)
-        with self.translator.admit(request, call) as reservation:
+        call.priority = call.caller.allowed(request.priority)
+        with self.translator.admit(len(request.texts), call) as reservation:
             result = await self.translator.translate(request, call, reservation)
         assert result.translations[0].error is None
         return result.model

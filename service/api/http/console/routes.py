@@ -21,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.http.fields import File, checked
 from service.api.http.files import FileTranslator, TranslatedFile
-from service.api.http.languages import offered
 from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server_status import ServerStatus
 from service.call import PHASES, Call
@@ -39,6 +38,7 @@ from service.records import (
     TranslationRequest,
 )
 from service.text.languages import closeness
+from service.translate.routes import offered
 from service.translate.routing import Router, left_as_it_is
 from service.translate.scoring import score
 from service.translate.stream import sentences_of, translate_sentences

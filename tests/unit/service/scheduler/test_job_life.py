@@ -121,7 +121,8 @@ class JobLife(RuleBasedStateMachine):
             call = Call(method="m", started=now, deadline=now + (SOON_S if is_hurried else 3_600.0))
             options = TranslateOptions(beam_size=beam_size, max_target_tokens=MAX_STEPS, segmentation=Segmentation.NONE)
             request = TranslationRequest(texts=texts, options=options)
-            with self.translator.admit(request, call) as reservation:
+            call.priority = call.caller.allowed(request.priority)
+            with self.translator.admit(len(texts), call) as reservation:
                 return await self.translator.translate(request, call, reservation)
 
         self.requests.append(Request(texts, beam_size, self.loop.create_task(handle()), is_hurried))

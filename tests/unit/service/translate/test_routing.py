@@ -97,7 +97,7 @@ def new_call(models: frozenset[str] | None = None) -> Call:
 class Setup:
     def __init__(self, *pairs: str) -> None:
         self.translator = Signed(*pairs)
-        self.router = Router(self.translator, self.translator.executor)
+        self.router = Router(self.translator)
         self.call = new_call()
 
     async def translate(self, *texts: str, **wanted: Any) -> TranslationResult:

@@ -45,7 +45,8 @@ class Setup:
         return asyncio.create_task(self.translate(request))
 
     async def translate(self, request: TranslationRequest) -> TranslationResult:
-        with self.translator.admit(request, self.call) as reservation:
+        self.call.priority = self.call.caller.allowed(request.priority)
+        with self.translator.admit(len(request.texts), self.call) as reservation:
             return await self.translator.translate(request, self.call, reservation)
 
 
