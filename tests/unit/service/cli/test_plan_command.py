@@ -19,6 +19,10 @@ def stage(rate: float, codes: dict[str, int], answered: float, p99_ms: float) ->
         "latency_ms": {"p50": p99_ms / 2, "p99": p99_ms},
         "duration_s": 60.0,
         "done_texts_rate": answered,
+        "goodput_rate": answered,
+        "done_rate": answered,
+        "refusal_ms_p99": None,
+        "send_delay_ms_p99": 0.0,
     }
 
 
@@ -31,7 +35,7 @@ def report(tmp_path):
         stage(40.0, {"OK": 1200, "RESOURCE_EXHAUSTED": 1200}, 20.0, 900.0),
     ]
     file = tmp_path / "one.json"
-    file.write_text(json.dumps({"texts_per_call": 1, "warm_up_s": 0.0, "stages": stages}))
+    file.write_text(json.dumps({"texts_per_call": 1, "warm_up_s": 0.0, "callers": None, "stages": stages}))
     return file
 
 
