@@ -54,7 +54,7 @@ _MAX_KEY_CHARACTERS = 256
 AUTHORIZATION = "authorization"
 GOOGLE_KEY = "x-goog-api-key"
 KEY_HEADERS = (AUTHORIZATION, GOOGLE_KEY)
-_OPEN = (
+OPEN_METHODS = (  # need no key
     "grpc.health.v1.Health/",
     "inference.GRPCInferenceService/ServerLive",
     "inference.GRPCInferenceService/ServerReady",
@@ -272,7 +272,7 @@ class Authenticator:
             Unauthenticated: no key, or none that is good.
             PermissionDenied: the key may not call this.
         """
-        if self._keys is None or method.startswith(_OPEN):
+        if self._keys is None or method.startswith(OPEN_METHODS):
             return None
         presented = _presented_key(metadata)
         key = find_key(self._keys.current(), presented)

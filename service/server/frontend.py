@@ -41,7 +41,7 @@ from service.translate.glossaries import Glossaries, UploadedGlossaries
 from service.translate.routing import Router
 from service.translate.translator import Translator, UsageMeter
 
-_SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), standard.HEALTH)
+_SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), standard.HEALTH.full_name)
 SENDING_S = 1.0  # for answers that are still being written
 LINGER_S = 0.1  # for what is written to cross the network: closing a connection drops what is not acknowledged
 
@@ -115,7 +115,7 @@ class Frontend:
             **handlers_of(dragoman.SERVICE, self._servicer),
             **handlers_of(google.SERVICE, GoogleServicer(self._router)),
             **handlers_of(kserve.SERVICE, OpenInferenceServicer(self._router)),
-            **standard.health_handlers(self._health),
+            **handlers_of(standard.HEALTH, self._health),
             **(standard.reflection_handlers(_SERVICES) if self._config.listen.reflection else {}),
         }
         return CallHandlers(
@@ -123,7 +123,7 @@ class Frontend:
             self._lifecycle,
             max_request_seconds=limits.max_request_seconds,
             max_watches=limits.max_watches,
-            own_limits={dragoman.TRANSLATE_STREAM: limits.max_stream_seconds, **standard.HEALTH_LIMITS},
+            own_limits={dragoman.TRANSLATE_STREAM: limits.max_stream_seconds},
             work=frozenset({dragoman.TRANSLATE, dragoman.SCORE, google.TRANSLATE, kserve.INFER}),
         )
 

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from service.api.auth import OPEN_METHODS
 from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.grpc.status import Metadata, to_wire
 from service.call import Call, Identity
@@ -58,7 +59,7 @@ def handlers_of(service: Any, servicer: object) -> dict[str, Handler]:
     found = {}
     for method in service.methods:
         behaviour = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
-        handler = stream if method.client_streaming else _unary
+        handler = stream if method.client_streaming or method.server_streaming else _unary
         found[f"{service.full_name}/{method.name}"] = handler(behaviour, GetMessageClass(method.input_type))
     return found
 
@@ -106,13 +107,14 @@ def _unknown_fields(data: bytes) -> Iterator[tuple[int, object]]:
 
 
 _STREAMS_RETRY_AFTER_S = 10.0
+MAX_UNREAD, UNREAD_S = 64, 5.0  # calls that need no key and whose message is not there, and for how long
 _CANCELLED_WITHIN_S = 0.05  # grpc.aio cancels the handler of a call that is gone a moment after the end of its messages
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only the type stubs can subscript
 
 
 class OpenStreams:
-    """Places for streams that last for ever and need no key: health's Watch, and reflection.
+    """Places for streams that need no key and may last for ever: health's Watch, reflection, calls without a message.
 
     Nobody can take the places of others.  When `limit` streams are open, connections that have less than an equal share
     of it get some more; when half as many again are, clients do, which are many connections.  Twice the limit is all.
@@ -180,6 +182,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         self._work = work
         self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
         self._open_streams = OpenStreams(max_watches)
+        self._unread = OpenStreams(MAX_UNREAD)
         self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
@@ -203,14 +206,20 @@ class CallHandlers(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **coders)
 
     def _unary(self, behaviour: Any, method: str) -> Any:
-        limit_s, is_work = self._limit_s(method), method in self._work
+        needs_key, is_work = not method.startswith(OPEN_METHODS), method in self._work
+        limit_s = self._max_request_seconds if needs_key else UNREAD_S
 
         async def answer(_: object, context: Context) -> object:
             call, metadata = self._begin(method, limit_s, context)
             try:
                 self._lifecycle.admit(method, metadata, call, is_work=is_work)
                 async with asyncio.timeout(call.limit_s):  # gRPC itself cancels a call at its caller's deadline
-                    response = await behaviour(await _message(context), call)
+                    # A call holds one of the places that `maximum_concurrent_rpcs` counts while it waits for its
+                    # message, and strangers who send headers alone could take all of them.
+                    unread = nullcontext() if needs_key else self._unread.place(call.caller.identity, context.peer())
+                    with unread:
+                        request = await _message(context)
+                    response = await behaviour(request, call)
                 warnings = ((WARNINGS_KEY, call.warnings),) if call.warnings else ()
                 context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id), *warnings))
                 return response
@@ -237,7 +246,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         return refuse
 
     def _stream(self, behaviour: Any, method: str) -> Any:
-        limit_s, is_bounded = self._limit_s(method), method in self._own_limits
+        limit_s, is_bounded = self._own_limits.get(method, self._max_request_seconds), method in self._own_limits
 
         async def answers(requests: AsyncIterator[object], context: Any) -> AsyncIterator[object]:
             call, metadata = self._begin(method, limit_s, context)
@@ -257,9 +266,6 @@ class CallHandlers(grpc.GenericRpcHandler):
                 self._end(call)
 
         return answers
-
-    def _limit_s(self, method: str) -> float:
-        return self._own_limits.get(method, self._max_request_seconds)
 
     def _begin(self, method: str, limit_s: float, context: Context) -> tuple[Call, Metadata]:
         """Make the record of a call, count it in, and return it with what the caller sent beside its request."""

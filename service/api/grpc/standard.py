@@ -1,9 +1,6 @@
 """What every gRPC server has: grpc.health.v1, and grpc.reflection in version 1 and version 1 alpha.
 
 grpcio-health-checking brings the messages, but its servicer has no List and its Watch cannot be told apart from a leak.
-Health needs no key, so strangers may call it.  A call holds one of the places that `maximum_concurrent_rpcs` counts
-while it waits for its message, and strangers who send headers alone could take all of them.  Each method is therefore
-served as a stream of one message, which is awaited here, where the waiting calls and their time are bounded.
 
 The two versions of reflection have the same messages under two package names, and the same bytes on the wire;
 grpcio-reflection has version 1 alpha's servicer, which therefore answers for both, from a pool that holds what this
@@ -11,7 +8,7 @@ server serves and nothing else.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -24,17 +21,11 @@ from protos import admin_pb2, google_translation_pb2, open_inference_pb2, transl
 from service.api.grpc.calls import Handler, stream
 from service.errors import InvalidInput, NotFound
 
-MESSAGE_WITHIN_S = 5.0
-MAX_WAITING = 64
-HEALTH = "grpc.health.v1.Health"
-# Methods that bound their number and their time themselves, with the latter in seconds: they answer at once.
-HEALTH_LIMITS = {f"{HEALTH}/{method}": MESSAGE_WITHIN_S for method in ("Check", "List")}
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 OVERALL = ""  # the whole server's name
 
 CheckRequest = health_pb2.HealthCheckRequest
 Status = health_pb2.HealthCheckResponse
-Requests = AsyncIterator[Any]
-StreamBehaviour = Callable[[Requests, object], AsyncIterator[object]]
 _pb: Any = health_pb2  # the published type stubs do not know List
 _STATUS_OF = {True: Status.SERVING, False: Status.NOT_SERVING}
 
@@ -58,22 +49,25 @@ class Health:
         self._is_draining = True
         await self.set_serving(False)
 
-    async def check(self, request: CheckRequest, context: object) -> AsyncIterator[Status]:
-        """Yield the status of one service, or raise NotFound."""
+    async def check(self, request: CheckRequest, context: object) -> Status:
+        """Return the status of one service, or raise NotFound."""
         if request.service not in self._is_serving:
             raise NotFound(f"there is no service {request.service[:80]!a}")
-        yield self._response(request.service)
+        return self._response(request.service)
 
-    async def watch(self, request: CheckRequest, context: object) -> AsyncIterator[Status]:
+    async def watch(self, requests: AsyncIterator[CheckRequest], context: object) -> AsyncIterator[Status]:
         """Yield the status of one service now, and again at each change; SERVICE_UNKNOWN where there is none."""
+        request = await anext(requests, None)
+        if request is None:
+            raise InvalidInput("the call came without a message", field="")
         response = self._response(request.service)
         while True:
             yield response
             response = await self._next_change(request.service, response)
 
-    async def list_all(self, request: object, context: object) -> AsyncIterator[object]:
-        """Yield the status of every service."""
-        yield _pb.HealthListResponse(statuses={name: self._response(name) for name in self._is_serving})
+    async def list(self, request: object, context: object) -> object:
+        """Return the status of every service."""
+        return _pb.HealthListResponse(statuses={name: self._response(name) for name in self._is_serving})
 
     async def _next_change(self, service: str, last: Status) -> Status:
         async with self._changed:
@@ -83,58 +77,6 @@ class Health:
     def _response(self, service: str) -> Status:
         is_serving = self._is_serving.get(service)
         return Status(status=Status.SERVICE_UNKNOWN if is_serving is None else _STATUS_OF[is_serving])
-
-
-class FirstMessages:
-    """Calls that wait for their message; beyond `max_waiting` the one that has waited longest has to go.
-
-    A client that means it sends the message right behind the headers, so it is never the one.
-    """
-
-    def __init__(self, *, within_s: float = MESSAGE_WITHIN_S, max_waiting: int = MAX_WAITING) -> None:
-        self._within_s = within_s
-        self._max_waiting = max_waiting
-        self._waiting: dict[asyncio.Timeout, None] = {}  # in the order in which they began
-
-    async def first_of(self, requests: Requests) -> Any:
-        """Return the message, or raise InvalidInput if it did not come."""
-        try:
-            async with asyncio.timeout(self._within_s) as waiting:
-                return await self._next(requests, waiting)
-        except (TimeoutError, StopAsyncIteration):
-            raise InvalidInput("the call came without a message", field="") from None
-
-    async def _next(self, requests: Requests, waiting: asyncio.Timeout) -> Any:
-        self._waiting[waiting] = None
-        try:
-            if len(self._waiting) > self._max_waiting:
-                oldest = next(iter(self._waiting))
-                del self._waiting[oldest]
-                if not oldest.expired():  # else it is leaving by itself
-                    oldest.reschedule(asyncio.get_running_loop().time())
-            return await anext(requests)
-        finally:
-            self._waiting.pop(waiting, None)
-
-    def streaming(self, behaviour: Callable[[Any, object], AsyncIterator[object]]) -> StreamBehaviour:
-        """Return the behaviour of a stream that answers its first message like this."""
-
-        async def answer(requests: Requests, context: object) -> AsyncIterator[object]:
-            async for response in behaviour(await self.first_of(requests), context):
-                yield response
-
-        return answer
-
-
-def health_handlers(health: Health) -> dict[str, Handler]:
-    """Return the handlers of all methods of health, by their full names."""
-    messages = FirstMessages()
-    methods = {
-        "Check": stream(messages.streaming(health.check), CheckRequest),
-        "Watch": stream(messages.streaming(health.watch), CheckRequest),
-        "List": stream(messages.streaming(health.list_all), _pb.HealthListRequest),
-    }
-    return {f"{HEALTH}/{name}": handler for name, handler in methods.items()}
 
 
 V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"

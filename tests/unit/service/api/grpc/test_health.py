@@ -1,13 +1,12 @@
-"""Health: what it says and when it changes; and calls without a key, whose message may never come."""
+"""Health: what it says and when it changes."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
 from grpc_health.v1 import health_pb2
 
-from service.api.grpc.standard import FirstMessages, Health, Status
+from service.api.grpc.standard import Health, Status
 from service.errors import InvalidInput
 
 
@@ -16,7 +15,7 @@ def asking(service: str) -> health_pb2.HealthCheckRequest:
 
 
 async def status(health: Health, service: str = "") -> int:
-    return (await anext(health.check(asking(service), None))).status
+    return (await health.check(asking(service), None)).status
 
 
 async def test_all_services_change_together():
@@ -39,7 +38,7 @@ async def test_draining_is_final():
 
 async def test_watch_tells_each_change_once():
     health = Health(())
-    watch = health.watch(asking(""), None)
+    watch = health.watch(sending(asking("")), None)
     seen = [(await anext(watch)).status]
 
     for is_serving in (True, False):
@@ -54,11 +53,11 @@ async def test_watch_tells_each_change_once():
 
 async def test_watch_of_an_unknown_service_waits_without_end():
     health = Health(())
-    watch = health.watch(asking("nobody"), None)
+    watch = health.watch(sending(asking("nobody")), None)
 
     assert (await anext(watch)).status == Status.SERVICE_UNKNOWN
     following = asyncio.ensure_future(anext(watch))
-    other = health.watch(asking(""), None)
+    other = health.watch(sending(asking("")), None)
     await anext(other)
     change = asyncio.ensure_future(anext(other))
     await asyncio.sleep(0)  # both wait now, the unknown one first
@@ -68,45 +67,11 @@ async def test_watch_of_an_unknown_service_waits_without_end():
     following.cancel()
 
 
-async def sending(*requests: object) -> AsyncIterator[object]:
+async def test_watch_without_a_message_is_invalid():
+    with pytest.raises(InvalidInput, match="without a message"):
+        await anext(Health(()).watch(sending(), None))
+
+
+async def sending(*requests: health_pb2.HealthCheckRequest) -> AsyncIterator[health_pb2.HealthCheckRequest]:
     for request in requests:
         yield request
-
-
-async def never_sending() -> AsyncIterator[object]:
-    await asyncio.Event().wait()
-    yield None
-
-
-@pytest.mark.parametrize("requests", [sending(), never_sending()], ids=["none", "too late"])
-async def test_call_without_a_message_is_invalid(requests):
-    with pytest.raises(InvalidInput, match="without a message"):
-        await FirstMessages(within_s=0.01).first_of(requests)
-
-
-async def test_longest_waiting_call_gives_way():
-    messages = FirstMessages(within_s=60.0, max_waiting=2)
-    waiting = [asyncio.create_task(messages.first_of(never_sending())) for _ in range(3)]
-
-    done, _ = await asyncio.wait(waiting, timeout=120.0, return_when=asyncio.FIRST_COMPLETED)
-
-    assert done == {waiting[0]}
-    assert isinstance(waiting[0].exception(), InvalidInput)
-    for task in waiting:
-        task.cancel()
-
-
-async def test_call_that_finds_the_oldest_just_out_of_time_is_answered():
-    """Both happen in one turn of the event loop, when it was busy for a moment."""
-    messages = FirstMessages(within_s=0.05, max_waiting=1)
-    oldest = asyncio.create_task(messages.first_of(never_sending()))
-    newcomer: asyncio.Future[asyncio.Task[object]] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(
-        0.04, lambda: newcomer.set_result(asyncio.create_task(messages.first_of(sending("this"))))
-    )
-    await asyncio.sleep(0)
-    time.sleep(0.08)  # noqa: ASYNC251 - the loop is busy, and both timers are due together
-
-    assert await (await newcomer) == "this"
-    with pytest.raises(InvalidInput):
-        await oldest
