@@ -5,7 +5,6 @@
 PYTHON ?= python3
 RUNTIME ?= cpu
 VARIANT ?= cpu
-SENTENCE ?= The children are playing in the garden.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
@@ -47,8 +46,8 @@ help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 	@echo 'Another Python than python3 (3.11 - 3.13 work): make PYTHON=python3.12 TARGET'
 
-run: setup  ## Set up .venv, start the server, translate SENTENCE through gRPC, keep serving until Ctrl-C
-	@exec $(VENV)/bin/dragoman serve --demo "$(SENTENCE)"
+run: setup  ## Set up .venv and serve until Ctrl-C
+	@exec $(VENV)/bin/dragoman serve
 
 setup: $(VENV)/.stamp-$(RUNTIME)  ## Set up .venv: the server's dependencies only, and the native engine
 	@$(VENV)/bin/$(NATIVE)

@@ -3,26 +3,18 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from service.cli.options import BundleDir, ConfigFile, bundle_dir, ranged, with_examples
 from service.config import ServerConfig, load_config, setting_sources
-from service.errors import DragomanError
 from service.ranges import ANY_PORT, ENGINES
-
-if TYPE_CHECKING:
-    from service.client import AsyncClient, ClientConfig
-
-DEMO_READY_WITHIN_S = 60.0  # the model has to load first
-_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call a server that listens everywhere
 
 # The setting of each flag; the page of settings reads this table, too.
 FLAGS = {
@@ -64,7 +56,6 @@ def serve(
     ] = None,
     check_config: Annotated[bool, typer.Option(help="Check the settings, print them as JSON and stop.")] = False,
     print_config: Annotated[bool, typer.Option(help="Print the settings as TOML, where from, and stop.")] = False,
-    demo: Annotated[str | None, typer.Option(metavar="TEXT", help="Once serving, translate this and print it.")] = None,
 ) -> None:
     """Serve the included models, or others, over gRPC until Ctrl-C or SIGTERM; calls under way are then finished.
 
@@ -103,8 +94,10 @@ def serve(
     leave_process_1()
     if num_frontends(server_config) == 1:  # else each frontend has its own; meanwhile modules are imported
         Thread(target=load_ahead, name="languages", daemon=True).start()
+    from service.server.main import serve as serve_until_stopped
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        exit_code = runner.run(_serve(server_config, demo))
+        exit_code = runner.run(serve_until_stopped(server_config))
     raise typer.Exit(exit_code)
 
 
@@ -155,58 +148,6 @@ def _bad_models(config: ServerConfig) -> Iterator[str]:
         newest = checked[found[0]]
         if isinstance(newest, Exception) and all(isinstance(one, Exception) for one in checked.values()):
             yield str(newest)
-
-
-async def _serve(config: ServerConfig, demo: str | None) -> int:
-    """Run the server and return its exit code; its first translation is that of `demo`, through its own gRPC port."""
-    import asyncio
-
-    from service.client import AsyncClient
-    from service.server.main import serve as serve_until_stopped
-
-    if demo is None:
-        return await serve_until_stopped(config)
-    # A client of the server's own loop: gRPC would wake a second one at every event of the server.
-    async with AsyncClient(own_address(config), own_client_config(config)) as client:
-        task = asyncio.create_task(_demonstrate(client, demo), name="demo")
-        try:
-            return await serve_until_stopped(config)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
-async def _demonstrate(client: "AsyncClient", text: str) -> None:
-    try:
-        await client.wait_until_ready(DEMO_READY_WITHIN_S)
-        (translation,) = (await client.translate([text])).translations
-        print(f"\n  {text}\n  {translation.text}\n", flush=True)
-        print(f'Serving at {client.address} until Ctrl-C. Elsewhere: dragoman translate "{text}"', flush=True)
-    except DragomanError as error:
-        advice = "the demonstration takes its API key and TLS from DRAGOMAN_API_KEY and DRAGOMAN_TLS_*"
-        print(f"dragoman: no demonstration: {error}; {advice}", file=sys.stderr, flush=True)
-
-
-def own_address(config: ServerConfig) -> str:
-    """Return the address at which a client on this machine reaches the server; raises ValueError for port 0."""
-    from service.addresses import Address
-
-    host, port = config.listen.grpc_host, config.listen.grpc_port
-    if port == 0:
-        raise ValueError("--demo calls the gRPC port, which is 0, any free one: give a --port")
-    return str(Address(_EVERY_ADDRESS.get(host, host), port))
-
-
-def own_client_config(config: ServerConfig) -> "ClientConfig":
-    """Return the client's settings: the environment's API key and TLS; the server's certificate is trusted."""
-    from service.client import TlsOptions, config_from_environment
-
-    known = config_from_environment()
-    certificate = config.security.tls_certificate
-    if certificate is None:
-        return replace(known, tls=None)
-    tls = known.tls or TlsOptions()
-    return replace(known, tls=replace(tls, root_certificates=tls.root_certificates or certificate))
 
 
 def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:

@@ -1,20 +1,13 @@
-"""`dragoman serve`: its flags and settings, what it prints of them, its demonstration, and how it ends."""
+"""`dragoman serve`: its flags and settings, what it prints of them, and how it ends."""
 
-import asyncio
 import json
-import re
 import signal
-from pathlib import Path
 
 import pytest
 
-from service.cli.serve import FLAGS, own_address, own_client_config
-from service.client import ClientConfig, TlsOptions
-from service.config import ListenConfig, SecurityConfig, ServerConfig, load_config
+from service.cli.serve import FLAGS
+from service.config import load_config
 from tests.fakes.command_line import run
-from tests.fakes.scripted_server import running as server
-
-__all__ = ["server"]
 
 GIVEN = {
     "bundle": "some/where",
@@ -25,8 +18,6 @@ GIVEN = {
     "http_port": 4321,
     "admin_port": 5_678,
 }
-CERTIFICATE, KEY = Path("chain.pem"), Path("key.pem")
-SECURED = ServerConfig(security=SecurityConfig(tls_certificate=CERTIFICATE, tls_key=KEY))
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -109,52 +100,11 @@ def test_serve_is_not_ended_by_a_wish_to_reload_that_comes_too_early():
         signal.signal(signal.SIGHUP, before)
 
 
-async def test_demo_translates_one_text_and_prints_both(server, monkeypatch):
-    async def serve_until_printed(_: object) -> int:
-        await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "demo"))
-        return 0
-
-    monkeypatch.setattr("service.server.main.serve", serve_until_printed)
-    result = await asyncio.to_thread(run, "serve", "--port", server.address.split(":")[1], "--demo", "good day")
-
-    assert result.exit_code == 0
-    assert "  good day\n  GOOD DAY\n" in result.stdout
-
-
-def test_serve_ends_with_the_server_s_exit_code_and_without_a_word_of_its_demo(monkeypatch):
+def test_serve_ends_with_the_server_s_exit_code(monkeypatch):
     async def refuse(_: object) -> int:
         return 1
 
     monkeypatch.setattr("service.server.main.serve", refuse)
-    result = run("serve", "--port", "1", "--demo", "good day")
+    result = run("serve", "--port", "1")
 
     assert (result.exit_code, result.output) == (1, "")
-
-
-def test_demo_trusts_the_server_s_certificate_and_takes_the_rest_from_the_environment(monkeypatch):
-    monkeypatch.setenv("DRAGOMAN_TLS", "1")
-    monkeypatch.setenv("DRAGOMAN_API_KEY", "k")
-    monkeypatch.setenv("DRAGOMAN_TLS_SERVER_NAME", "mt.example")
-    own = TlsOptions(root_certificates=CERTIFICATE, server_name="mt.example")
-
-    assert own_client_config(SECURED) == ClientConfig(tls=own, api_key="k")
-    assert own_client_config(ServerConfig()) == ClientConfig(api_key="k")
-    monkeypatch.setenv("DRAGOMAN_TLS_CA", "ca.pem")
-    assert re.search(r"ca\.pem", str(own_client_config(SECURED).tls))
-
-
-@pytest.mark.parametrize(
-    ("host", "address"),
-    [("0.0.0.0", "127.0.0.1:50051"), ("::", "[::1]:50051"), ("localhost", "localhost:50051")],
-)
-def test_demo_calls_the_server_where_it_listens(host, address):
-    assert own_address(ServerConfig(listen=ListenConfig(grpc_host=host, grpc_port=50051))) == address
-
-
-def test_demo_refuses_a_port_that_nobody_knows_yet(monkeypatch):
-    monkeypatch.setattr("service.server.main.serve", lambda _: pytest.fail("the server was started"))
-
-    result = run("serve", "--port", "0", "--demo", "The cat sleeps.")
-
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "--demo" in result.stderr
