@@ -7,7 +7,7 @@ A term is whole words as they are written: upper and lower case count, and other
 
 The server's glossaries are files NAME.tsv, read at the start and again when they change.  Those of a caller are files
 in its own directory, and for it alone; their number and length and the number of owners are limited, so that the
-directory is, too.  All processes of a server share them; a file is read again when it has changed.
+directory is, too.  All processes of a server share them.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import json
 import re
 import time
 import uuid
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -240,7 +240,6 @@ def _files(directory: Path) -> list[Path]:
 MAX_OWN = 100  # glossaries of one client
 MAX_OWNERS = 1_000
 MAX_NAME = 1_024  # characters
-_KEPT = 64  # that are in memory
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -267,7 +266,6 @@ class UploadedGlossaries:
         if directory is not None and not directory.is_dir():
             raise ConfigError(f"models.uploaded_glossaries is {directory}, which is no directory")
         self._directory = directory
-        self._read: OrderedDict[Path, tuple[tuple[int, int], UploadedGlossary]] = OrderedDict()
 
     async def create(
         self, caller: Caller, name: str, source_language: str, target_language: str, terms: Sequence[Term]
@@ -312,13 +310,13 @@ class UploadedGlossaries:
         if self._directory is None:
             return []
         directory = self._directory_of(caller)
-        found = await asyncio.to_thread(lambda: [self._load(file) for file in directory.glob("*.json")])
+        found = await asyncio.to_thread(lambda: [_uploaded(file) for file in directory.glob("*.json")])
         return sorted(found, key=lambda one: (one.created, one.id))
 
     async def find(self, name: str, caller: Caller) -> UploadedGlossary:
         """Return the caller's glossary of this id; raises NotFound."""
         try:
-            return await asyncio.to_thread(self._load, self._file(name, caller))
+            return await asyncio.to_thread(_uploaded, self._file(name, caller))
         except FileNotFoundError:
             raise _missing(name) from None
 
@@ -353,19 +351,6 @@ class UploadedGlossaries:
             )
         return "".join(others), tuple(terms.values())
 
-    def _load(self, file: Path) -> UploadedGlossary:
-        status = file.stat()
-        signature = status.st_ino, status.st_mtime_ns
-        known = self._read.get(file)
-        if known is not None and known[0] == signature:
-            return known[1]
-        said = json.loads(file.read_bytes())
-        glossary = UploadedGlossary(**{**said, "terms": tuple(Term(*term) for term in said["terms"])})
-        self._read[file] = signature, glossary
-        while len(self._read) > _KEPT:
-            self._read.popitem(last=False)
-        return glossary
-
     def _directory_of(self, caller: Caller) -> Path:
         if self._directory is None:
             message = "the server keeps no glossaries: its operator can name a directory (models.uploaded_glossaries)"
@@ -376,6 +361,11 @@ class UploadedGlossaries:
         if not _ID.fullmatch(name):
             raise _missing(name)
         return self._directory_of(caller) / f"{name}.json"
+
+
+def _uploaded(file: Path) -> UploadedGlossary:
+    said = json.loads(file.read_bytes())
+    return UploadedGlossary(**{**said, "terms": tuple(Term(*term) for term in said["terms"])})
 
 
 def _missing(name: str) -> NotFound:
