@@ -110,31 +110,26 @@ class RawTranslation(NamedTuple):
     is_raised: bool = False  # whether the hypotheses are in capitals again
 
 
-async def translate_raw(
-    text: str, settings: Settings, params: SearchParams, *, kept: tuple[str, ...] = (), limit: int = 0
-) -> RawTranslation:
+async def translate_raw(text: str, settings: Settings, *, kept: tuple[str, ...] = ()) -> RawTranslation:
     """Return what the model makes of a text; in pieces if it has more tokens than the model is reliable for.
 
     Capitals are lowered for the model, and raised again.
 
     Args:
         text: has language in it.
-        settings: of the request.
-        params: how to search.
+        settings: of the request, or of another try.
         kept: parts of the text whose case must not change.
-        limit: of a piece's tokens; 0: the model's.
     """
-    limit = limit or settings.max_tokens
     seen, is_raised = text, is_capitals(without(text, kept) if kept else text)
     if is_raised:
         seen = recase(text, settings.num_tokens, language=settings.source_language, spans=_places(text, kept))
     ids = tuple(settings.codec.tokenize(seen))
     if not ids:
         return RawTranslation(hypotheses=(untranslated(text),))
-    if len(ids) > limit:
-        done = await _in_pieces(seen, len(ids), settings, params, kept=kept, limit=limit)
+    if len(ids) > settings.max_tokens:
+        done = await _in_pieces(seen, len(ids), settings, kept)
     else:
-        done = await _searched(ids, settings, params, seen, kept, is_raised=is_raised)
+        done = await _searched(ids, settings, seen, kept, is_raised=is_raised)
     if not is_raised:
         return done
     language = settings.target_language
@@ -143,16 +138,10 @@ async def translate_raw(
 
 
 async def _searched(
-    ids: tuple[int, ...],
-    settings: Settings,
-    params: SearchParams,
-    seen: str,
-    kept: tuple[str, ...] = (),
-    *,
-    is_raised: bool = False,
+    ids: tuple[int, ...], settings: Settings, seen: str, kept: tuple[str, ...] = (), *, is_raised: bool = False
 ) -> RawTranslation:
     """Return what one search finds, without the signs of unknown tokens."""
-    (result,) = await settings.batcher.search([Job(ids, params, settings.codec.target_prefix)])
+    (result,) = await settings.batcher.search([Job(ids, settings.params, settings.codec.target_prefix)])
     if isinstance(result, InternalError):
         return RawTranslation(source_tokens=len(ids), error=result)
     hypotheses, issues = settings.codec.decode(result.hypotheses), tuple[Issue, ...]()
@@ -197,30 +186,21 @@ def _raised(target: str, span: Span, kept: Sequence[str], settings: Settings) ->
     return Span(*[len(raise_case(target[:end], language=settings.target_language, kept=kept)) for end in span])
 
 
-async def _in_pieces(
-    seen: str,
-    num_tokens: int,
-    settings: Settings,
-    params: SearchParams,
-    *,
-    kept: Sequence[str],
-    limit: int,
-) -> RawTranslation:
+async def _in_pieces(seen: str, num_tokens: int, settings: Settings, kept: Sequence[str]) -> RawTranslation:
     if num_tokens > _MAX_TOKENS_PER_CHARACTER * len(seen):
         most = f"at most {_MAX_TOKENS_PER_CHARACTER} for each character are accepted"
         message = f"has {num_tokens} tokens in {len(seen)} characters, {most}"
         raise TooLong(message, field="texts", index=0)
-    pieces = cut(seen, settings.num_tokens, limit, language=settings.source_language, spans=_places(seen, kept))
-    done = await piecewise(pieces, settings, params)
+    language, limit = settings.source_language, settings.max_tokens
+    pieces = cut(seen, settings.num_tokens, limit, language=language, spans=_places(seen, kept))
+    done = await piecewise(pieces, settings)
     warning = (WarningKind.SPLIT, f"{num_tokens} tokens were translated in {len(pieces)} pieces")
     return done._replace(issues=(*done.issues, warning))
 
 
-async def piecewise(
-    pieces: Sequence[str], settings: Settings, params: SearchParams, kept: Sequence[str] = ()
-) -> RawTranslation:
+async def piecewise(pieces: Sequence[str], settings: Settings, kept: Sequence[str] = ()) -> RawTranslation:
     """Return the translation of a text in pieces; `kept`, what has no language and white space at the ends stay."""
-    found = await settings.batcher.together([_piece(piece, settings, params, kept) for piece in pieces])
+    found = await settings.batcher.together([_piece(piece, settings, kept) for piece in pieces])
     error = next((one.error for one in found if one.error is not None), None)
     return RawTranslation(
         hypotheses=() if error else join_hypotheses([one.hypotheses for one in found]),
@@ -231,13 +211,13 @@ async def piecewise(
     )
 
 
-async def _piece(piece: str, settings: Settings, params: SearchParams, kept: Sequence[str]) -> RawTranslation:
+async def _piece(piece: str, settings: Settings, kept: Sequence[str]) -> RawTranslation:
     begin, end = len(piece) - len(piece.lstrip()), len(piece.rstrip())
     is_language = piece not in kept and any(map(str.isalpha, piece))
     ids = tuple(settings.codec.tokenize(piece)) if is_language else ()
     if not ids or len(ids) > settings.codec.max_source_tokens:
         return RawTranslation(hypotheses=(untranslated(piece),))
-    done = await _searched(ids, settings, params, piece)
+    done = await _searched(ids, settings, piece)
     texts = [
         go_on(piece[begin:end], one.text, settings.num_tokens, language=settings.target_language)
         for one in done.hypotheses

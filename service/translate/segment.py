@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from service.engine.wire import SearchParams
 from service.errors import InternalError
 from service.models.info import untranslated
 from service.records import (
@@ -156,7 +155,7 @@ class _Tries:
         for strategy in strategies(shown, spans, codec.alphabet, codec.sentinels, written, self.settings.languages):
             if forms and strategy.pieces and has_language(self.segment.text, spans):
                 break
-            best = await self._try(strategy, self.settings.params)
+            best = await self._try(strategy, self.settings)
             if self.error is not None or (best is not None and not (EMPTY in best.issues and spans)):
                 return best
             nothing = nothing or best
@@ -169,8 +168,10 @@ class _Tries:
                 others = [one for one in self.spans if not any(begin <= one.begin < end for begin, end in forms)]
                 best = self._better(best, await self.first(sorted([*others, *forms]), forms))
         if best.issues and (retry := safer(self.segment.text, best.issues, self.settings.params)) is not None:
-            limit = max(2, best.raw.source_tokens // 2) if retry.in_pieces else 0
-            best = self._better(best, await self._try(best.strategy, retry.params, limit))
+            again = self.settings._replace(params=retry.params)
+            if retry.in_pieces:
+                again = again._replace(max_tokens=max(2, best.raw.source_tokens // 2))
+            best = self._better(best, await self._try(best.strategy, again))
         return best
 
     def _better(self, best: _Restored, again: _Restored | None) -> _Restored:
@@ -197,14 +198,13 @@ class _Tries:
             forms[Span(begin, end)] = form
         return forms
 
-    async def _try(self, strategy: Strategy, params: SearchParams, limit: int = 0) -> _Restored | None:
+    async def _try(self, strategy: Strategy, settings: Settings) -> _Restored | None:
         """Return the translation of a strategy; None if a span would be lost, or the engine failed."""
-        settings = self.settings
         settings = settings._replace(codec=settings.codec.marked) if strategy.is_marked else settings
         if strategy.pieces:
-            raw = await piecewise(strategy.pieces, settings, params, strategy.kept)
+            raw = await piecewise(strategy.pieces, settings, strategy.kept)
         else:
-            raw = await translate_raw(strategy.text, settings, params, kept=strategy.kept, limit=limit)
+            raw = await translate_raw(strategy.text, settings, kept=strategy.kept)
         self.source_tokens = self.source_tokens or raw.source_tokens
         self.row_steps += raw.row_steps
         self.error = raw.error
