@@ -35,8 +35,18 @@ from service.client.messages import encode_request
 from service.errors import Unavailable
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
 from service.records import BEAM, Priority, TranslateOptions, TranslationRequest
-from service.tools.loadtest.records import ARRIVALS, OK, Summary, highest_rate, summarize
-from service.tools.loadtest.report import COLUMNS, LoadTestReport, StageResult, check_file, figures
+from service.tools.loadtest.records import (
+    ARRIVALS,
+    COLUMNS,
+    OK,
+    LoadTestReport,
+    StageResult,
+    Summary,
+    check_file,
+    figures,
+    highest_rate,
+    summarize,
+)
 from service.tools.loadtest.run import (
     LoadConfig,
     OnProgress,

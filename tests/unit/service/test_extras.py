@@ -9,7 +9,7 @@ import pytest
 
 from service.extras import how_to_install
 from service.tools.bulk import parquet, ray_engine
-from service.tools.loadtest import report
+from service.tools.loadtest import records
 
 UNUSED: Any = None  # the package is missed before anything is looked at
 
@@ -21,7 +21,7 @@ def run_on_ray() -> None:
 @pytest.mark.parametrize(
     ("module", "use", "message"),
     [
-        ("matplotlib", lambda: report.check_file(Path("a.html")), "a.html needs matplotlib: "),
+        ("matplotlib", lambda: records.check_file(Path("a.html")), "a.html needs matplotlib: "),
         (
             "pyarrow.parquet",
             lambda: list(parquet.Parquet("a", "b").plan(Path("a.parquet"), 1)),

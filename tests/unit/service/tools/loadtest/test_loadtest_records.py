@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from service.tools.loadtest.records import Records, due_times, summarize
-from service.tools.loadtest.report import figures
+from service.tools.loadtest.records import Records, due_times, figures, summarize
 from tests.fakes.ended_calls import records
 
 

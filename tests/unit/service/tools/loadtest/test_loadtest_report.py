@@ -6,8 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from service.tools.loadtest.records import summarize
-from service.tools.loadtest.report import LoadTestReport, StageResult, check_file
+from service.tools.loadtest.records import LoadTestReport, StageResult, check_file, summarize
 from tests.fakes.ended_calls import records
 
 
