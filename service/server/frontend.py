@@ -95,13 +95,7 @@ class Frontend:
             options=grpc_options(config, is_shared=is_shared),
             maximum_concurrent_rpcs=max_calls(config.limits),
         )
-        self._http_calls = HttpCalls(
-            self._lifecycle,
-            max_request_seconds=config.limits.max_request_seconds,
-            max_body_bytes=config.limits.max_message_bytes,
-            max_file_bytes=config.limits.max_document_bytes,
-            max_file_seconds=config.limits.max_document_seconds,
-        )
+        self._http_calls = HttpCalls(self._lifecycle, config.limits)
         self._http = HttpServer(
             self._http_routes(status),
             max_connections=config.listen.max_http_connections,

@@ -217,10 +217,12 @@ class StreamTranslator:
         except DragomanError as error:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise
-            translator.usage_meter.text_failed(error)
+            translator.usage_meter.text_refused(error)
             error.__traceback__ = None  # its frames lead back to the result: a cycle for each text that fails
             result = TranslationResult(translations=(Translation(error=error),), model=call.model)
         self._call.text_finished(call)
+        if (fault := result.translations[0].error) is not None:
+            translator.usage_meter.text_failed(fault, result.model)
         return result
 
 

@@ -340,8 +340,12 @@ class UsageMeter:
                 used.target_tokens += len(score.tokens)
         self._use(used, call)
 
-    def text_failed(self, error: DragomanError) -> None:
-        """Count a text of a stream that has no answer, by the reason why it was refused."""
+    def text_failed(self, error: DragomanError, model: str) -> None:
+        """Count a text of a stream that has no translation, by the code of its error."""
+        self._metrics.model(model).stream_text_failed(error.code)
+
+    def text_refused(self, error: DragomanError) -> None:
+        """Count a text of a stream that no model has got, by the reason why it was refused."""
         if isinstance(error, TooLong):
             self._metrics.rejected("too_long")
         elif isinstance(error, Overloaded | Unavailable | DeadlineExceeded) and error.reason:

@@ -7,7 +7,6 @@ flow control holds a client that sends faster than it reads or than the server t
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 
 from protos import translation_pb2 as pb
 from service.api.grpc.codec import (
@@ -19,12 +18,10 @@ from service.api.grpc.codec import (
     encode_result,
     encode_scores,
 )
-from service.api.grpc.status import code_of
 from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
 from service.models.call_scheduler import CallScheduler
 from service.models.info import languages_of
-from service.records import TranslationResult
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from service.translate.routing import Router
@@ -47,7 +44,6 @@ class TranslationServicer:
         """Serve no stream yet."""
         self._router = router
         self._scheduler = scheduler
-        self._metrics = metrics
         self._sessions: set[_Session] = set()
         metrics.watch("streams", lambda: len(self._sessions))
         metrics.watch("stream_texts", lambda: sum(session.stream.num_held for session in self._sessions))
@@ -74,7 +70,7 @@ class TranslationServicer:
         """Yield the translations as they finish; the contract has the statuses."""
         reservation = await self._scheduler.open_stream(call.caller)
         call.phase = "stream"
-        session = _Session(self._router, self._metrics, requests, call, reservation)
+        session = _Session(self._router, requests, call, reservation)
         self._sessions.add(session)
         call.on_gone = session.stream.cancel  # the client may also leave while a message is being sent to it
         try:
@@ -94,18 +90,10 @@ class TranslationServicer:
 class _Session:
     """One stream: its reader, which begins at once, and its clock."""
 
-    def __init__(
-        self,
-        router: Router,
-        metrics: Metrics,
-        requests: Requests,
-        call: Call,
-        reservation: Reservation,
-    ) -> None:
+    def __init__(self, router: Router, requests: Requests, call: Call, reservation: Reservation) -> None:
         self._texts = StreamTranslator(router, call, reservation)
         limits = router.translator.limits
-        translate = partial(_translate, self._texts, metrics)  # not a method: that would be a cycle for each stream
-        self.stream = StreamBuffer(translate, max_texts=limits.max_stream_texts)
+        self.stream = StreamBuffer(self._texts.translate, max_texts=limits.max_stream_texts)
         self._max_texts = max(limits.max_texts, ALWAYS_TEXTS)
         self._reservation = reservation
         self._reader = asyncio.create_task(self._read(requests))
@@ -149,10 +137,3 @@ class _Session:
                 message = f"texts has {given} entries, at most {limit} are accepted in a message"
                 raise InvalidInput(message, field="texts")
             await self.stream.take_in([(text.id, text.text) for text in request.texts])
-
-
-async def _translate(texts: StreamTranslator, metrics: Metrics, text: str) -> TranslationResult:
-    result = await texts.translate(text)
-    if (error := result.translations[0].error) is not None:
-        metrics.model(result.model).stream_text_failed(code_of(error).name)
-    return result

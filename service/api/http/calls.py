@@ -27,6 +27,7 @@ from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.http.fields import read_fields
 from service.api.http.operations import Behaviour, HttpRequest, Operation, operations_of
 from service.call import Call
+from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from service.records import Priority
 
@@ -43,28 +44,12 @@ Metadata: TypeAlias = Sequence[tuple[str, str]]
 class HttpCalls:
     """Takes calls over HTTP; refuses them all until `refusal` is set to None."""
 
-    def __init__(
-        self,
-        lifecycle: CallLifecycle,
-        *,
-        max_request_seconds: float,
-        max_body_bytes: int,
-        max_file_bytes: int = 0,
-        max_file_seconds: float = 0.0,
-    ) -> None:
-        """Begin with no call.
-
-        Args:
-            max_body_bytes: of a request's body.
-            max_file_bytes: of a request's body that has a file in it, if that is more.
-            max_file_seconds: that the work on a file may take.
-        """
+    def __init__(self, lifecycle: CallLifecycle, limits: LimitsConfig) -> None:
+        """Begin with no call."""
         self.refusal: Unavailable | None = Unavailable("the server is starting", reason="starting")
         self._lifecycle = lifecycle
-        self._max_request_seconds = max_request_seconds
-        self._max_body_bytes = max_body_bytes
-        self._max_file_bytes = max(max_file_bytes, max_body_bytes)
-        self._max_file_seconds = max_file_seconds
+        self._limits = limits
+        self._max_file_bytes = max(limits.max_document_bytes, limits.max_message_bytes)
         self._file_bytes = 0  # of large bodies that are held
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -91,9 +76,9 @@ class HttpCalls:
         task.add_done_callback(self._running.discard)
 
     async def _work(self, call: Call, method: str, work: Callable[[Call], Coroutine[Any, Any, None]]) -> None:
-        own = self._lifecycle.begin_after(call, method, limit_s=self._max_file_seconds)
+        own = self._lifecycle.begin_after(call, method, limit_s=self._limits.max_document_seconds)
         try:
-            async with asyncio.timeout(self._max_file_seconds):
+            async with asyncio.timeout(self._limits.max_document_seconds):
                 await work(own)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody waits for it: it is in the metrics
             self._lifecycle.fail(error, own)
@@ -103,7 +88,7 @@ class HttpCalls:
     async def answer(self, operation: Operation, behaviour: Behaviour, request: Request, send: Send) -> None:
         """Answer a request, and account for its call."""
         metadata = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
-        limit_s = self._max_file_seconds if operation.takes_files else self._max_request_seconds
+        limit_s = self._limits.max_document_seconds if operation.takes_files else self._limits.max_request_seconds
         call = self._lifecycle.begin(operation.label, peer_of(request), metadata, limit_s=limit_s)
         sender = _Sender(send, call, before_end=partial(self._lifecycle.end, call))
         task = asyncio.current_task()
@@ -138,7 +123,7 @@ class HttpCalls:
         One that is refused is read all the same, as far as that is bearable, or its sender would not see the answer.
         """
         length = int(request.headers.get("content-length", 0))
-        is_large = operation.takes_files and length > self._max_body_bytes
+        is_large = operation.takes_files and length > self._limits.max_message_bytes
         held = length if is_large and length <= self._max_file_bytes else 0
         if is_large and length <= LARGE_FILES * self._max_file_bytes and not held:
             await _throw_away(request)
@@ -151,7 +136,7 @@ class HttpCalls:
             raise Overloaded(message, reason="files", retry_after_s=_FILES_RETRY_S)
         self._file_bytes += held
         try:
-            yield self._max_file_bytes if is_large else self._max_body_bytes
+            yield self._max_file_bytes if is_large else self._limits.max_message_bytes
         finally:
             self._file_bytes -= held
 
@@ -164,10 +149,12 @@ class HttpCalls:
         it is reset, and its peer never sees the answer.  It is parsed after everything that can be refused unread.
         """
         try:
-            async with asyncio.timeout(self._max_request_seconds):
+            async with asyncio.timeout(self._limits.max_request_seconds):
                 body = await _body_of(request, max_bytes)
         except TimeoutError:
-            raise DeadlineExceeded(f"the request did not arrive within {self._max_request_seconds:g} s") from None
+            raise DeadlineExceeded(
+                f"the request did not arrive within {self._limits.max_request_seconds:g} s"
+            ) from None
         if self.refusal is not None:
             raise self.refusal
         timeout_s, priority = _timeout_s(metadata), _priority(metadata)

@@ -18,6 +18,7 @@ from service.api.http.fields import File
 from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server import HttpServer
 from service.call import Call
+from service.config import LimitsConfig
 from service.errors import (
     DragomanError,
     InternalError,
@@ -54,13 +55,13 @@ class Harness:
         self.book = CallLifecycle(
             self.metrics, authenticator=authenticator, refuse=refuse, observers=[self.ended.append]
         )
-        self.calls = HttpCalls(
-            self.book,
+        limits = LimitsConfig(
             max_request_seconds=limit_s,
-            max_body_bytes=MAX_BODY_BYTES,
-            max_file_bytes=2 * MAX_BODY_BYTES,
-            max_file_seconds=limit_s,
+            max_message_bytes=MAX_BODY_BYTES,
+            max_document_bytes=2 * MAX_BODY_BYTES,
+            max_document_seconds=limit_s,
         )
+        self.calls = HttpCalls(self.book, limits)
         self.calls.refusal = None
         self.server = HttpServer(self.calls.routes(self), max_connections=64, timeout_s=30.0)
 

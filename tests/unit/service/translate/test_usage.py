@@ -108,6 +108,6 @@ def test_usage_of_several_processes_is_one_line_for_each_caller():
 def test_text_of_a_stream_that_is_refused_is_counted_by_reason(error: DragomanError, reason: str):
     metrics = Metrics()
 
-    UsageMeter(metrics).text_failed(error)
+    UsageMeter(metrics).text_refused(error)
 
     assert sample_of(metrics, "dragoman_rejected_total", {"reason": reason}) == 1.0
