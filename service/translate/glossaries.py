@@ -17,7 +17,7 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -39,18 +39,8 @@ MAX_SOURCE_CHARACTERS = 200  # of one of them, so that no text is slow to search
 _WORD = re.compile(rf"{IN_WORD}++|.", re.DOTALL)
 
 
-class _Node:
-    """What terms go on with after some words."""
-
-    __slots__ = ("following", "term")
-
-    def __init__(self) -> None:
-        self.following: dict[str, _Node] = {}
-        self.term: Term | None = None  # that ends here
-
-
 class Glossary:
-    """Terms by their words."""
+    """Terms by their text, of one or several sources."""
 
     def __init__(self, terms: Iterable[Term] = (), others: "Glossary | None" = None) -> None:
         """Index the terms; of several with the same source the first one counts.
@@ -58,28 +48,30 @@ class Glossary:
         Args:
             others: terms that count where these say nothing.
         """
-        self.roots: list[_Node] = [_Node(), *(others.roots if others else [])]
-        self._num_terms = len(others) if others else 0
+        index = _Index({}, {})
         for term in terms:
-            node = self.roots[0]
-            for word in _WORD.findall(term.source):
-                node = node.following.setdefault(word, _Node())
-            self._num_terms += node.term is None
-            node.term = node.term or term
+            index.terms.setdefault(term.source, term)
+        for source in sorted(index.terms, key=len, reverse=True):
+            lengths = index.lengths.setdefault(_WORD.findall(source)[0], [])
+            if len(source) not in lengths[-1:]:
+                lengths.append(len(source))
+        self.indices: list[_Index] = [index, *(others.indices if others else [])]
 
     def __len__(self) -> int:
-        return self._num_terms
+        return sum([len(index.terms) for index in self.indices])
 
     def find(self, text: str, spans: Sequence[Span] = ()) -> tuple[TermUse, ...]:
         """Return the terms of a text in its order, of several at a place the longest; none is honoured yet."""
-        words, uses = [Span(*match.span()) for match in _WORD.finditer(text)], list[TermUse]()
+        words, uses = list(_WORD.finditer(text)), list[TermUse]()
+        ends = {word.end() for word in words}
         end, next_span = 0, 0
-        for number, (begin, _) in enumerate(words):
+        for word in words:
+            begin = word.start()
             while next_span < len(spans) and spans[next_span].end <= begin:
                 next_span += 1
             limit = spans[next_span].begin if next_span < len(spans) else len(text)
             if end <= begin < limit:
-                found = [_longest(root, text, words, number, limit) for root in self.roots]
+                found = [index.longest(text, word, limit, ends) for index in self.indices]
                 term = max(found, key=lambda one: len(one.source) if one else 0)
                 if term is not None:
                     end = begin + len(term.source)
@@ -87,16 +79,18 @@ class Glossary:
         return tuple(uses)
 
 
-def _longest(root: _Node, text: str, words: Sequence[Span], number: int, limit: int) -> Term | None:
-    """Return the longest term that begins with a word and ends before a limit."""
-    node, term = root, None
-    while number < len(words) and words[number].end <= limit:
-        begin, end = words[number]
-        following = node.following.get(text[begin:end])
-        if following is None:
-            break
-        node, term, number = following, following.term or term, number + 1
-    return term
+class _Index(NamedTuple):
+    terms: dict[str, Term]  # by source
+    lengths: dict[str, list[int]]  # of the terms that begin with a word, the longest first
+
+    def longest(self, text: str, word: re.Match[str], limit: int, ends: Container[int]) -> Term | None:
+        """Return the longest term that begins with a word, and ends with one of the text's before a limit."""
+        begin = word.start()
+        for length in self.lengths.get(word[0], ()):
+            end = begin + length
+            if end <= limit and end in ends and (term := self.terms.get(text[begin:end])) is not None:
+                return term
+        return None
 
 
 def check_terms(terms: Sequence[Term]) -> None:
