@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2
 
 from service.api.auth import Authenticator, authenticator, digest_of, generate_key
 from service.api.calls import REFUSALS_LOGGED, CallLifecycle, CallObserver, Refuse
-from service.api.grpc.calls import CallHandlers
+from service.api.grpc.calls import MAX_UNREAD, CallHandlers
 from service.call import Call, Caller
 from service.config import SecurityConfig
 from service.errors import (
@@ -37,6 +37,7 @@ from tests.fakes.logs import log
 __all__ = ["log"]
 
 ONE, MANY = "test.Service/One", "test.Service/Many"
+OPEN = "grpc.health.v1.Health/Check"  # needs no key
 MAX_WATCHES = 16
 SECRET = "geheim"
 Behaviour = Callable[[bytes, Call], Awaitable[bytes]]
@@ -58,6 +59,7 @@ class Harness:
         self.observers: list[CallObserver] = [self.ended.append]
         methods: Any = {
             ONE: grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
+            OPEN: grpc.unary_unary_rpc_method_handler(self._one, request_deserializer=self._parse),
             MANY: grpc.stream_stream_rpc_method_handler(self._many, request_deserializer=self._parse),
         }
         self.book = CallLifecycle(self.metrics, authenticator=authenticator, refuse=refuse, observers=self.observers)
@@ -85,9 +87,9 @@ class Harness:
         async for item in self.stream(request, call):
             yield item
 
-    def one(self, request: bytes = b"hi", **options: Any) -> Any:
-        method: Any = self.channel.unary_unary(f"/{ONE}")
-        return method(request, **options)
+    def one(self, request: bytes = b"hi", method: str = ONE, **options: Any) -> Any:
+        call: Any = self.channel.unary_unary(f"/{method}")
+        return call(request, **options)
 
     def many(self, request: bytes = b"hi") -> Any:
         method: Any = self.channel.unary_stream(f"/{MANY}")
@@ -386,6 +388,17 @@ class TestMessage:
 
             await eventually(lambda: bool(impatient.ended))
             assert await impatient.books() == {"DEADLINE_EXCEEDED": 1.0}
+
+
+    async def test_strangers_that_send_no_message_keep_nobody_else_out(self, harness):
+        harness.behaviour = answering(b"SERVING")
+        calls = [headers_frame(1 + 2 * number, call_headers(f"/{OPEN}")) for number in range(MAX_UNREAD + 1)]
+        with Peer(harness.port) as peer:
+            await asyncio.to_thread(peer.send, b"".join(calls))
+            await eventually(lambda: bool(harness.ended))
+
+            assert [call.code for call in harness.ended] == ["RESOURCE_EXHAUSTED"]
+            assert await harness.one(method=OPEN) == b"SERVING"
 
 
 class TestRequestId:
