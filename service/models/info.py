@@ -288,9 +288,9 @@ def for_request(
     return info, codec.between(info.source_language, info.target_language)
 
 
-def too_long(length: int, unit: str, limit: int) -> TooLong:
+def too_long(length: int, unit: str, limit: int, field: str = "texts") -> TooLong:
     """Return the error of a text that has so many characters or tokens; `InvalidInput.at` says which text it is."""
-    return TooLong(f"has {length} {unit}, at most {limit} are accepted", field="texts", index=0)
+    return TooLong(f"has {length} {unit}, at most {limit} are accepted", field=field, index=0)
 
 
 def _unreadable() -> InvalidInput:

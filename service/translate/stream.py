@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from service.call import Call
-from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, TooLong, Unavailable
+from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Unavailable
+from service.models.info import too_long
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
 from service.text.document import Segment
@@ -205,8 +206,7 @@ class StreamTranslator:
         translator, call = self._router.translator, self._call.for_text()
         try:
             if len(text) > translator.limits.max_characters:  # it would wait for more room than there ever is
-                message = f"has {len(text)} characters, at most {translator.limits.max_characters} are accepted"
-                raise TooLong(message, field="texts.text", index=0)
+                raise too_long(len(text), "characters", translator.limits.max_characters, "texts.text")
             request = replace(self._settings, texts=(text,))
             result: TranslationResult | None = None
             with suppress(Unavailable, OutOfMemory):

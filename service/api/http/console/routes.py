@@ -24,7 +24,8 @@ from service.api.http.files import FileTranslator, TranslatedFile
 from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server_status import ServerStatus
 from service.call import PHASES, Call
-from service.errors import InvalidInput, NotFound, TooLong
+from service.errors import InvalidInput, NotFound
+from service.models.info import too_long
 from service.records import (
     AttentionHeads,
     Link,
@@ -193,7 +194,7 @@ class Console:
     async def _translation_lines(self, text: _Text, asked: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
         limit = self._router.translator.limits.max_characters
         if len(text.text) > limit:
-            raise TooLong(f"has {len(text.text)} characters, at most {limit} are accepted", field="text", index=0)
+            raise too_long(len(text.text), "characters", limit, "text")
         language, detected, stays = text.source, None, False
         if not language:
             judged = await self._router.judge(text.text, text.target, call)
