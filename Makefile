@@ -5,6 +5,7 @@
 PYTHON ?= python3
 RUNTIME ?= cpu
 VARIANT ?= cpu
+SENTENCE ?= The children are playing in the garden.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
@@ -46,8 +47,10 @@ help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 	@echo 'Another Python than python3 (3.11 - 3.13 work): make PYTHON=python3.12 TARGET'
 
-run: setup  ## Set up .venv and serve until Ctrl-C
-	@exec $(VENV)/bin/dragoman serve
+run: setup  ## Set up .venv, serve until Ctrl-C, and translate SENTENCE as soon as that is possible
+	@while sleep 1; kill -0 $$$$ 2>/dev/null; do \
+	    $(VENV)/bin/dragoman translate "$(SENTENCE)" 2>/dev/null && break; \
+	done & exec $(VENV)/bin/dragoman serve
 
 setup: $(VENV)/.stamp-$(RUNTIME)  ## Set up .venv: the server's dependencies only, and the native engine
 	@$(VENV)/bin/$(NATIVE)
