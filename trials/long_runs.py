@@ -53,11 +53,9 @@ def trend(times: Sequence[float], values: Sequence[float], *, blocks: int = 20) 
     return Trend(start, slope, error * (_T[freedom - 1] if freedom <= len(_T) else 1.96))
 
 
-WARM_UP = 0.2  # of the time, before memory counts
-
-
-def after_warm_up(watch: Watch) -> list[Moment]:
-    return watch.moments[int(WARM_UP * len(watch.moments)) :]
+def after_warm_up(watch: Watch, share: float = 0.2) -> list[Moment]:
+    """The moments in which memory counts: those after the first `share` of the time."""
+    return watch.moments[int(share * len(watch.moments)) :]
 
 
 def memory_figures(moments: Sequence[Moment], read: Callable[[Moment], int]) -> dict[str, float]:
