@@ -11,6 +11,7 @@ iterables are read in the caller's thread, or in a thread of their own, and neve
 """
 
 import asyncio
+import atexit
 import os
 import threading
 import weakref
@@ -42,7 +43,10 @@ class _LoopThread:
         self._is_stopped = False
         self._lock = threading.RLock()  # what is submitted is there before the loop is told to stop, or is refused
         self._loop = asyncio.new_event_loop()
+        self._ends: set[asyncio.Task[None]] = set()  # of what `finish` was given
         self._thread = threading.Thread(target=self._run_loop, name="dragoman-client", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def submit(self, coroutine: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
@@ -60,20 +64,31 @@ class _LoopThread:
         """Run a coroutine on the loop and return what it returns; whoever is interrupted meanwhile cancels it."""
         return result_of(self.submit(coroutine))
 
-    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run the end of something that may be forgotten, in whatever thread and at whatever time that happens."""
+    def finish(self, coroutine: Coroutine[Any, Any, None]) -> "Future[None] | None":
+        """Have the loop run the end of something that may be forgotten; None: nothing runs there any more.
+
+        Nothing waits for it here: the garbage collector calls this in any thread, and so in one that the loop waits
+        for, such as one that it has just started.
+        """
+
+        async def end() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._ends.add(task)
+            task.add_done_callback(self._ends.discard)
+            await coroutine
+
         try:
-            future = self.submit(coroutine)
-        except (Unavailable, RuntimeError):  # nothing runs on the loop any more
-            return
-        if threading.current_thread() is not self._thread:  # where the garbage collector may call this
-            with suppress(CancelledError):
-                future.result()
+            return self.submit(end())
+        except (Unavailable, RuntimeError):
+            coroutine.close()
+            return None
 
     def stop(self) -> None:
-        """Cancel what runs, and end the thread."""
+        """Have the loop end what was to be finished, cancel what else runs, and stop; does not wait for it."""
 
         async def cancel_all() -> None:
+            await asyncio.gather(*self._ends, return_exceptions=True)
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
@@ -81,13 +96,18 @@ class _LoopThread:
             # Not yet: a task that has just ended wakes the thread that waits for it in the loop's next iteration.
             self._loop.call_soon(self._loop.stop)
 
-        if self._pid != os.getpid():
-            return
-        with self._lock:
-            self._is_stopped = True
-            asyncio.run_coroutine_threadsafe(cancel_all(), self._loop)
+        if self._pid == os.getpid():
+            with self._lock:
+                self._is_stopped = True
+                asyncio.run_coroutine_threadsafe(cancel_all(), self._loop)
+
+    def wait(self, ending: "Future[None]") -> None:
+        """Return when what was finished has ended, and the loop if it was told to stop; or some seconds later."""
         if threading.current_thread() is not self._thread:
-            self._thread.join(_STOP_WITHIN_S)
+            with suppress(CancelledError, TimeoutError):
+                ending.result(_STOP_WITHIN_S)
+            if self._is_stopped:
+                self._thread.join(_STOP_WITHIN_S)
 
     def _run_loop(self) -> None:
         self._loop.run_forever()
@@ -114,18 +134,21 @@ class _SharedThread:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # the garbage collector may close a client while another is opened
         self._thread: _LoopThread | None = None
-        self._known: weakref.WeakSet[Client] = weakref.WeakSet()  # whose channels gRPC still has, closed or not
+        self.clients: weakref.WeakSet[Client] = weakref.WeakSet()  # whose channels gRPC still has, closed or not
         self._is_forked = False  # with such channels: gRPC's threads are not there, and it aborts without them
 
-    def join(self, client: "Client") -> _LoopThread:
+    def join(self) -> _LoopThread:
         with self._lock:
             if self._is_forked:
                 raise RuntimeError("the process was forked while it had clients: make them after the fork, or spawn it")
             if self._thread is None:
                 self._thread = _LoopThread()
-            self._thread.num_clients += 1
-            self._known.add(client)
-            return self._thread
+            thread = self._thread
+            thread.num_clients += 1
+            is_first = thread.num_clients == 1
+        if is_first:  # without the lock: the new thread may collect another client as garbage before it is there
+            thread.start()
+        return thread
 
     def leave(self, thread: _LoopThread) -> None:
         with self._lock:
@@ -136,19 +159,25 @@ class _SharedThread:
         if is_last:
             thread.stop()
 
+    def close_all(self) -> None:
+        for client in list(self.clients):
+            client.close()
+
     def after_fork(self) -> None:
         self._lock = threading.RLock()
-        self._is_forked = self._is_forked or bool(self._known)
+        self._is_forked = self._is_forked or bool(self.clients)
         self._thread = None
 
 
 _shared = _SharedThread()
 os.register_at_fork(after_in_child=_shared.after_fork)
+atexit.register(_shared.close_all)
 
 
-def _end(thread: _LoopThread, client: AsyncClient) -> None:
-    thread.finish(client.close())
+def _end(thread: _LoopThread, client: AsyncClient) -> "Future[None] | None":
+    ending = thread.finish(client.close())
     _shared.leave(thread)
+    return ending
 
 
 class Client:
@@ -161,13 +190,15 @@ class Client:
             return AsyncClient(address, config)
 
         self.address = address
-        self._loop = _shared.join(self)
+        self._loop = _shared.join()
         try:
             self._client = self._loop.run(make())
         except BaseException:
             _shared.leave(self._loop)
             raise
         self._close = weakref.finalize(self, _end, self._loop, self._client)
+        self._close.atexit = False  # `_shared` waits for the end of its thread then
+        _shared.clients.add(self)
 
     def translate(
         self, texts: Iterable[str], *, timeout_s: float | None = None, **wanted: Unpack[RequestOptions]
@@ -227,7 +258,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections; whoever waits for an answer gets Unavailable."""
-        self._close()
+        if (ending := self._close()) is not None:
+            self._loop.wait(ending)
 
     def __enter__(self) -> Self:
         return self

@@ -389,7 +389,6 @@ class TestMessage:
             await eventually(lambda: bool(impatient.ended))
             assert await impatient.books() == {"DEADLINE_EXCEEDED": 1.0}
 
-
     async def test_strangers_that_send_no_message_keep_nobody_else_out(self, harness):
         harness.behaviour = answering(b"SERVING")
         calls = [headers_frame(1 + 2 * number, call_headers(f"/{OPEN}")) for number in range(MAX_UNREAD + 1)]

@@ -26,6 +26,7 @@ stream, several = client.translate_stream(endless()), client.translate_all(endle
 print(next(stream)[1].text, next(several).text)
 """
 GARBAGE = """
+gc.set_threshold(2, 1, 1000)  # garbage is found anywhere, also in a thread that the loop waits for
 class Cycle: pass
 for _ in range(20):
     cycle = Cycle()
