@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/RUNBOOK.md")
 DOCUMENTS = [ROOT / name for name in _PAGES] + sorted((ROOT / "docs").glob("*.md"))
 _PROGRAMS = re.compile(
-    r"cd|chown|curl|docker|dragoman|envoy|grpcurl|haproxy|helm|install|kill|kubectl|make|mkdir|node|openssl|pip|"
+    r"cd|chown|curl|docker|dragoman|envoy|grpcurl|haproxy|helm|hf|install|kill|kubectl|make|mkdir|node|openssl|pip|"
     r"pre-commit|python3?|ray|serve|systemctl|umask|useradd|zcat"
 )
 # What is fenced, and what is indented by four spaces.
