@@ -110,7 +110,10 @@ class Bundle:
             )
         available = self.manifest.variants
         if precision is not None and precision not in available:
-            raise BundleError(f"{self.directory} has no {precision!r} graphs, only {sorted(available)}; export them")
+            some = ", ".join(sorted(available))
+            raise BundleError(
+                f"{self.directory} has no graphs in {precision!r}, only in {some}; `python -m export` makes others"
+            )
         wanted = [precision] if precision is not None else [*PREFERRED_PRECISIONS, *available]
         return next(available[name] for name in wanted if name in available)
 

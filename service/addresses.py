@@ -71,7 +71,11 @@ class Address:
 
     def cannot_listen(self, purpose: str, error: OSError) -> ListenError:
         """The failure as one line with a way to the culprit."""
-        hint = f"; find its owner with: ss -ltnp 'sport = :{self.port}'" if error.errno == errno.EADDRINUSE else ""
+        hint = ""
+        if error.errno == errno.EADDRINUSE:
+            hint = f"; choose another port, or find its owner with: ss -ltnp 'sport = :{self.port}'"
+        elif error.errno in _NO_SUCH_ADDRESS:
+            hint = "; the machine has no such address"
         return ListenError(f"cannot listen on {self} ({purpose}): {error.strerror or error}{hint}")
 
 

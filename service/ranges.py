@@ -42,7 +42,7 @@ class Range:
 
 
 def _shown(number: float) -> str:
-    return f"{number:,.0f}" if number == int(number) else f"{number:g}"
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"
 
 
 PORT = Range(least=1, most=65_535)

@@ -281,7 +281,7 @@ class Authenticator:
         if key.is_expired(self._clock()):
             raise Unauthenticated(f"the API key of {key.caller.name} has expired")
         if method.startswith(_ADMIN) and not key.admin:
-            raise PermissionDenied(f"the API key of {key.caller.name} has no admin rights")
+            raise PermissionDenied(f"the API key of {key.caller.name} has no admin rights: use one with `admin = true`")
         return key
 
     def caller_at(self, peer: str, metadata: Metadata) -> Caller:

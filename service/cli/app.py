@@ -27,7 +27,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 # What `dragoman --help` lists.
 COMMANDS = {
-    "serve": "Serve the included models, or others, over gRPC.",
+    "serve": "Serve the included models, or others, over gRPC and HTTP.",
     "translate": "Translate texts or the lines of a file.",
     "bulk": "Translate a file of any length; a killed run can be continued.",
     "models": "List the models of a server, describe a bundle, or add a model.",

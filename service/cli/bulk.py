@@ -92,6 +92,8 @@ class Bulk:
             raise ValueError(f"{self.output} is {self.source}: the output is another file")
         if self.bundle and self.max_outage_s is not None:
             raise ValueError("give --bundle or --max-outage, not both: without a server there is none to wait for")
+        if not self.source.exists():
+            raise ValueError(f"{self.source} does not exist: IN is a file")
 
     @property
     def options(self) -> TranslateOptions:

@@ -31,7 +31,7 @@ def health(
         try:
             reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout, metadata=call_metadata(config))
         except grpc.RpcError as error:
-            fail(f"{address} does not answer within {timeout:g} s: {error.code().name}", EXIT_SOME_FAILED)
+            fail(f"{address} does not answer: {error.code().name}: {error.details()}", EXIT_SOME_FAILED)
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
     if name != "SERVING":
         fail(f"{address} is {name}", EXIT_SOME_FAILED)

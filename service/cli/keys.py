@@ -14,9 +14,14 @@ from service.api.auth import digest_of, generate_key, parse_keys
 from service.cli.options import examples, ranged, text_in
 from service.cli.output import reported
 from service.ranges import QUEUED_TOKENS, WEIGHT
+from service.records import Priority
 
 app = typer.Typer(
-    name="keys", help="API keys for the server's `security.api_keys`.", no_args_is_help=True, rich_markup_mode=None
+    name="keys",
+    help="API keys for the server's `security.api_keys`.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 
 
@@ -35,17 +40,24 @@ def keys() -> None:
 @reported()
 def new(
     name: Annotated[str, typer.Argument(help="Whose it is; a key and its successor may share a name.")],
-    file: Annotated[Path | None, typer.Option("--file", help="Takes the entry; made if there is none.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Takes the entry; made if there is none.")
+    ] = None,
     priority: Annotated[str | None, typer.Option(help="Highest: interactive or batch.  [default: interactive]")] = None,
     weight: Annotated[float | None, ranged(WEIGHT, help="Share beside other callers.  [default: 1]")] = None,
     max_queued_tokens: Annotated[
         int | None, ranged(QUEUED_TOKENS, help="Of texts without an answer.  [default: any]")
     ] = None,
-    models: Annotated[list[str] | None, typer.Option("--model", help="It may use; may be repeated.")] = None,
+    models: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="It may use; may be repeated.")
+    ] = None,
     admin: Annotated[bool, typer.Option("--admin", help="May call dragoman.admin.v1.")] = False,
     expires: Annotated[datetime | None, typer.Option(help="Good before this moment, UTC.")] = None,
 ) -> None:
     """Make a key and print it: once, as only its digest is kept."""
+    classes = [each.label for each in Priority]
+    if priority is not None and priority not in classes:
+        raise ValueError(f"--priority is {priority!r}, there are {' and '.join(classes)}")
     key = generate_key()
     entry = entry_of(
         key,

@@ -36,7 +36,7 @@ from service.models.info import describe
 from service.parent_process import bound
 from service.records import ModelInfo
 
-app = typer.Typer(name="models", invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(name="models", invoke_without_command=True, add_completion=False, rich_markup_mode=None)
 
 _RELOAD_WITHIN_S = 600.0
 
@@ -53,7 +53,7 @@ def models(
     wait: Wait = READY_WITHIN_S,
     as_json: AsJson = False,
 ) -> None:
-    """List the models of a server, or describe a bundle."""
+    """List the models of a server, describe a bundle, or add a model to a repository."""
     if context.invoked_subcommand is not None:
         return
     directory = bundle_dir(bundle)
@@ -81,6 +81,7 @@ def models(
 
 
 @app.command(
+    short_help="Import a model into a repository.",
     epilog=examples(
         "dragoman models add opus-mt-en-mg --models ./models",
         "dragoman models add translate-en_de-1_0.argosmodel --models ./models",
@@ -110,6 +111,8 @@ def add(
     """
     if any(find_spec(name) is None for name in ("torch", "onnx", "export")):
         raise ValueError("an import needs PyTorch, which is not installed: pip install '.[cpu,export]' from a checkout")
+    if not source.exists():
+        raise ValueError(f"{source} does not exist: give the directory of a model, or an .argosmodel file")
     repository.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".add-", dir=repository) as drafts:
         draft = Path(drafts) / "bundle"

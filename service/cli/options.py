@@ -62,11 +62,14 @@ BundleDir = Annotated[
     ),
 ]
 Precision = Annotated[
-    str | None, typer.Option(help="int8 or fp32, on a GPU fp16; the best the bundle has if not given.")
+    str | None,
+    typer.Option(metavar="NAME", help="int8 or fp32, on a GPU fp16.  [default: the best that the bundle has]"),
 ]
-FromLanguage = Annotated[str, typer.Option("--from", help="BCP 47; empty for the model's.")]
-ToLanguage = Annotated[str, typer.Option("--to", help="BCP 47; empty for the model's.")]
-Model = Annotated[str | None, typer.Option(help="Name as `dragoman models` shows it.")]
+FromLanguage = Annotated[
+    str, typer.Option("--from", metavar="LANGUAGE", help="BCP 47, like en.  [default: detected, or the model's]")
+]
+ToLanguage = Annotated[str, typer.Option("--to", metavar="LANGUAGE", help="BCP 47, like de.  [default: the model's]")]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="As `dragoman models` shows it.")]
 Wait = Annotated[float, ranged(WAIT, help="How long to wait for the server to be ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ConfigFile = Annotated[

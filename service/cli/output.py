@@ -107,7 +107,7 @@ EXIT_INTERRUPTED = 130
 EXIT_NOBODY_READS = 141  # as a shell says it of a program that SIGPIPE ended
 
 # Calling again changes nothing about these; ValueError is what settings and bundles raise.
-_USAGE = (InvalidInput, NotFound, FailedPrecondition, Unauthenticated, PermissionDenied, ValueError)
+_USAGE = (InvalidInput, NotFound, FailedPrecondition, PermissionDenied, ValueError)
 
 
 @contextmanager
@@ -116,6 +116,8 @@ def reported() -> Iterator[None]:
     try:
         with _printed():
             yield
+    except Unauthenticated as error:
+        fail(f"{error}; commands take it from DRAGOMAN_API_KEY or --api-key-file", EXIT_USAGE)
     except _USAGE as error:
         fail(str(error), EXIT_USAGE)
     except DragomanError as error:

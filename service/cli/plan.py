@@ -225,7 +225,7 @@ def _stages(name: str, text: str) -> list[Stage]:
             if stage["calls"]
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{name} is no JSON report of `dragoman loadtest`: {error!r}") from None
+        raise ValueError(f"{name} is no JSON report of `dragoman loadtest`: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

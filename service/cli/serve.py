@@ -37,27 +37,31 @@ FLAGS = {
 def serve(
     config: ConfigFile = None,
     bundle: BundleDir = None,
-    models: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Serve a repository of bundles, NAME/VERSION.")
-    ] = None,
+    models: Annotated[Path | None, typer.Option(metavar="DIR", help="Serve the bundles at DIR/NAME/VERSION/.")] = None,
     engines: Annotated[
-        int | None, ranged(ENGINES, help="Engine processes of each model; one per CPU if not given.")
+        int | None, ranged(ENGINES, help="Engine processes of each model.  [default: one for each CPU]")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address of the gRPC port; this machine alone if not given.")] = None,
-    port: Annotated[int | None, ranged(ANY_PORT, help="gRPC port, 0 for any.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of the gRPC port; 0.0.0.0: all.  [default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[int | None, ranged(ANY_PORT, help="gRPC port, 0 for any.  [default: 50051]")] = None,
     http_port: Annotated[
-        int | None, ranged(ANY_PORT, help="Port of /metrics, /healthz and /readyz, 0 for any.")
+        int | None, ranged(ANY_PORT, help="Port of the console, HTTP APIs and /metrics, 0 for any.  [default: 8080]")
     ] = None,
     admin_port: Annotated[
-        int | None, ranged(ANY_PORT, help="For `dragoman status`, 0 for any; none if not given.")
+        int | None, ranged(ANY_PORT, help="For `dragoman status` and `reload`, 0 for any.  [default: none]")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting; may be repeated.")
     ] = None,
-    check_config: Annotated[bool, typer.Option(help="Check the settings, print them as JSON and stop.")] = False,
-    print_config: Annotated[bool, typer.Option(help="Print the settings as TOML, where from, and stop.")] = False,
+    check_config: Annotated[
+        bool, typer.Option("--check-config", help="Check settings, models, keys; print the settings as JSON; stop.")
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the settings as TOML with their sources, and stop.")
+    ] = False,
 ) -> None:
-    """Serve the included models, or others, over gRPC until Ctrl-C or SIGTERM; calls under way are then finished.
+    """Serve the included models, or others, over gRPC and HTTP until Ctrl-C or SIGTERM, which lets calls finish.
 
     docs/configuration.md has every setting with its default; `--print-config` shows those in force.
     """

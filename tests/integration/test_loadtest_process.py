@@ -63,4 +63,5 @@ def test_health_says_whether_a_server_serves(server):
     good, bad = dragoman("health", "--server", server.address), dragoman("health", "--server", "127.0.0.1:1")
 
     assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
-    assert (bad.returncode, bad.stderr) == (1, "dragoman: 127.0.0.1:1 does not answer within 3 s: UNAVAILABLE\n")
+    assert bad.returncode == 1
+    assert bad.stderr.startswith("dragoman: 127.0.0.1:1 does not answer: UNAVAILABLE: ")

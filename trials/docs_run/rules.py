@@ -17,7 +17,7 @@ LEFT_OUT = {
     r"^python -m model\.(train|evaluate|tools\.(?!attention))|^zcat DATA|--data DATA$": "needs a corpus",
     r"--shortlist shortlist\.csr|tools\.attention runs/": "needs what the command before it makes of a corpus",
     r"DEVICE=cuda|bench[_-]gpu|pip uninstall -y onnxruntime": "needs a GPU; `make bench-gpu` is the check",
-    r"^hf |^python -m export import|^dragoman models add|--bundle bundles/(en-|nllb)": "needs a model of another framework",
+    r"^hf |^python -m export import|^dragoman models add|--bundle bundles/": "needs a model of another framework",
     r"import deepl|from google\.cloud|tritonclient": "a client of another service; `make try-clients` runs such",
     r"bench_capacity": "takes 16 minutes and writes a page of the documents",
 }

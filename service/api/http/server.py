@@ -104,9 +104,11 @@ class HttpServer:
 
 def _application(routes: Sequence[Route], max_body_bytes: int, cors_origins: str) -> Starlette:
     """Return an application of these routes whose errors are a line of text that quotes nothing of the request."""
+    paths = [route.path for route in routes]
+    known = "/docs describes those that there are" if "/docs" in paths else f"there are {' '.join(paths)}"
 
     async def not_found(_: Request, __: Exception) -> Response:
-        return PlainTextResponse(f"try {' '.join(route.path for route in routes)}\n", status_code=404)
+        return PlainTextResponse(f"there is no such page; {known}\n", status_code=404)
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -108,8 +108,8 @@ async def test_connection_serves_one_request_after_the_other():
 @pytest.mark.parametrize(
     ("request_line", "status", "words"),
     [
-        ("GET /none", 404, b"try /good /large /bad /echo\n"),
-        ("GET /good/", 404, b"try "),
+        ("GET /none", 404, b"there is no such page; there are /good /large /bad /echo\n"),
+        ("GET /good/", 404, b"there is no such page; "),
         ("POST /good", 405, b"Method Not Allowed\n"),
         ("DELETE /good", 405, b"Method Not Allowed\n"),
         ("GET /bad", 500, b"the log has the error\n"),

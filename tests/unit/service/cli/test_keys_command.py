@@ -89,7 +89,7 @@ def test_any_character_of_a_name_is_written_so_that_toml_reads_it():
     ("arguments", "message"),
     [
         ("'a b'", "keys[0].name: "),
-        ("a --priority urgent", "keys[0].priority: "),
+        ("a --priority urgent", "--priority is 'urgent', there are interactive and batch"),
         ("a --file gone/keys.toml", "gone"),
         ("a --file dragoman.toml", "dragoman.toml is left as it is"),
     ],

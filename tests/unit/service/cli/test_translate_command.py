@@ -85,20 +85,20 @@ async def test_one_failed_text_leaves_an_empty_line_and_exit_code_1(server):
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code"),
+    ("code", "exit_code", "advice"),
     [
-        (grpc.StatusCode.INVALID_ARGUMENT, 2),
-        (grpc.StatusCode.UNAUTHENTICATED, 2),
-        (grpc.StatusCode.INTERNAL, 3),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, 3),
+        (grpc.StatusCode.INVALID_ARGUMENT, 2, ""),
+        (grpc.StatusCode.UNAUTHENTICATED, 2, "; commands take it from DRAGOMAN_API_KEY or --api-key-file"),
+        (grpc.StatusCode.INTERNAL, 3, ""),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, 3, ""),
     ],
 )
-async def test_a_failed_call_is_one_line_and_an_exit_code(server, code, exit_code):
+async def test_a_failed_call_is_one_line_and_an_exit_code(server, code, exit_code, advice):
     server.service.handler = failing(code, "given 7, at most 5")
     result = await run_against(server, "translate", "one")
 
     assert (result.exit_code, result.stdout) == (exit_code, "")
-    assert result.stderr == "dragoman: given 7, at most 5\n"
+    assert result.stderr == f"dragoman: given 7, at most 5{advice}\n"
 
 
 async def test_a_server_that_is_not_ready_is_named_with_a_way_out(server):
