@@ -45,8 +45,9 @@ def translate_on_ray(
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=True, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
+    actor: Any = RayWorker  # Ray's types have functions alone
     done = ray.data.from_items([asdict(part) for part in parts]).map(
-        RayWorker,
+        actor,
         fn_constructor_args=(job, worker),
         compute=ray.data.ActorPoolStrategy(size=num_workers),
         num_cpus=1,
