@@ -1,5 +1,5 @@
 'use strict';
-// Dragoman from Node.js: one call with a deadline and the published rules of calling again, and a stream.
+// Dragoman from Node.js: one call with a deadline and the published retry policy, and a stream.
 //
 //     npm ci
 //     node translate.js "The cat sleeps." "The dog barks."
@@ -45,7 +45,7 @@ function deadline(seconds) {
   return new Date(Date.now() + 1000 * seconds);
 }
 
-/** Resolves to one Translation per text, in their order; `languages` is {sourceLanguage, targetLanguage}, else the server's choice. */
+/** Resolves to one Translation per text, in order; without `languages`, {sourceLanguage, targetLanguage}, the server chooses. */
 function translate(client, texts, timeoutSeconds, languages = {}) {
   return new Promise((resolve, reject) => {
     const request = { texts, ...languages, options: { beamSize: 2 } };
@@ -58,7 +58,7 @@ function translate(client, texts, timeoutSeconds, languages = {}) {
 /** Yields [number of the text, Translation] in the order in which they are finished; `texts` may be any (async) iterable. */
 async function* translateStream(client, texts, timeoutSeconds, languages = {}) {
   const call = client.translateStream(metadata(), { deadline: deadline(timeoutSeconds) });
-  // Reads on only while the server takes more, and no further once the call has ended; how it ended, reading it says.
+  // Texts are read only while the server takes more, and not after the call has ended; the loop raises its error.
   pipeline(Readable.from(streamRequests(texts, languages)), call, () => {});
   for await (const response of call) {
     for (const { id, translation } of response.translations) {
@@ -75,7 +75,7 @@ async function* streamRequests(texts, languages) {
   }
 }
 
-/** Prints a translation; false where its text failed, which costs no other text anything. */
+/** Prints a translation and returns true, or prints why its text failed and returns false. */
 function show(number, { status, hypotheses }) {
   if (status && status.code !== 0) {
     console.error(`text ${number}: ${status.message}`);
@@ -122,7 +122,7 @@ async function main() {
     process.exitCode = 3;
   } finally {
     client.close();
-    process.stdin.destroy(); // else the program waits for its end
+    process.stdin.destroy(); // else the program waits for the end of its input
   }
 }
 
