@@ -134,7 +134,7 @@ def _figures(
 
 def _warm_up_share(options: argparse.Namespace) -> float:
     """The share of the time before memory counts: 0.2, or until the heap has seen enough reloads; at most 0.6."""
-    return min(0.6, max(0.2, HEAP_RELOADS * options.reload_minutes / options.minutes))
+    return min(0.6, max(0.2, float(HEAP_RELOADS * options.reload_minutes / options.minutes)))
 
 
 def _by_minute(load: Load) -> list[float]:
