@@ -16,12 +16,13 @@ from model.corpus import read_lines
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import open_session
 from service.engine.cuda import cudart
-from service.engine.cuda.memory import CudaDevice, HostDevice
+from service.engine.cuda.memory import CudaDevice
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import open_on_cuda, require_cuda
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
 from service.engine.wire import GPU_BUDGETS, Hypothesis, Job, JobResult, SearchParams
+from tests.fakes.host_device import HostDevice
 from tests.fakes.own_text import own_sentences
 
 WAVES = 3  # of sentences that fill the rows, so that most steps are full

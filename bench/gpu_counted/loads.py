@@ -15,11 +15,11 @@ from bench.gpu_counted.twin import TwinRunner
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import open_session
-from service.engine.cuda.memory import HostDevice
 from service.engine.cuda.runner import CudaRunner, graph_paths
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
 from service.engine.wire import GPU_BUDGETS, EngineSpec, Job, JobResult, SearchParams
+from tests.fakes.host_device import HostDevice
 from tests.fakes.own_text import own_sentences
 
 MAX_ROWS = 1_024

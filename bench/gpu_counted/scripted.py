@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from service.engine.beams import Candidates
+from service.engine.beams import Candidates, Floats, Ints
 from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.runner import CudaRunner
 from service.engine.logits import Edits
-from service.engine.runner import Floats, Ints
 
 SHORTEST, LONGEST = 10, 40
 
@@ -33,7 +32,9 @@ class ScriptedRunner(CudaRunner):
         shape = num_sentences, num_candidates
         found = random.integers(self.profile.end + 1, 1_000, shape)
         parents = random.integers(0, beam_size, shape)
-        steps = state.past_lengths[:, None]  # from the shortest length on, all lengths are as likely
+        steps = state.slots.past_lengths[state.slot_numbers][
+            :, None
+        ]  # from the shortest length on, all lengths are as likely
         ends = random.random((num_sentences, 1)) * np.maximum(LONGEST - steps, 1) < (steps >= SHORTEST)
         found[:, :beam_size] = np.where(ends, self.profile.end, found[:, :beam_size])
         best = -np.sort(random.random(shape).astype(np.float32), axis=1)

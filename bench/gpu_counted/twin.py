@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.beams import Candidates
+from service.engine.beams import Candidates, Floats, Ints
 from service.engine.logits import Edits
-from service.engine.runner import Floats, Ints
 from service.engine.wire import HeadWeights, SchedulerConfig, TokenScores
 
 

@@ -1,6 +1,6 @@
 """What computes a model on this machine: which device, and on a CPU which engine.
 
-Imports no NumPy and no ONNX Runtime: the scheduler process asks, too.
+Imports no ONNX Runtime: the scheduler process asks, too.
 """
 
 import subprocess

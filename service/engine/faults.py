@@ -46,21 +46,16 @@ _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 _LOST = re.compile(r"fallen off the bus|GPU is lost|NVML: Unknown error|Xid \(?|cudaErrorDevicesUnavailable")
 
 
-def explain(error: Exception) -> None:
-    """Raise DeviceOutOfMemory or DeviceLost where ONNX Runtime's error is one of them."""
-    message = str(error)
-    codes = {int(code) for code in _CUDA_CODE.findall(message)}
-    if codes & _LOST_CODES or _LOST.search(message):
-        raise DeviceLost(message) from error
-    if _OUT_OF_MEMORY.search(message):
-        raise DeviceOutOfMemory(message) from error
-
-
 @contextmanager
 def explained() -> Iterator[None]:
-    """Do so with what is raised inside."""
+    """Raise DeviceOutOfMemory or DeviceLost where an error of ONNX Runtime's, raised inside, is one of them."""
     try:
         yield
     except Exception as error:  # ONNX Runtime's exceptions have no public base class
-        explain(error)
+        message = str(error)
+        codes = {int(code) for code in _CUDA_CODE.findall(message)}
+        if codes & _LOST_CODES or _LOST.search(message):
+            raise DeviceLost(message) from error
+        if _OUT_OF_MEMORY.search(message):
+            raise DeviceOutOfMemory(message) from error
         raise

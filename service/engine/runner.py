@@ -5,23 +5,19 @@ the end stands what runners of exported graphs share.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
-from model.config import DecodingProfile, ModelConfig
-from service.engine.beams import Beams, Candidates, StepOutcome
+from model.config import DecodingProfile
+from service.engine.beams import Beams, Candidates, Floats, Ints, StepOutcome
 from service.engine.logits import Edits
 from service.engine.wire import HeadWeights, SchedulerConfig, TokenScores
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 
 class DecoderState(Protocol):
@@ -144,60 +140,32 @@ class RecordingRunner(Runner, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheShape:
-    """The sizes that the model decides."""
-
-    num_layers: int
-    num_heads: int
-    d_head: int
-    cache_parts: tuple[str, ...] = ("key", "value")  # arrays that each layer has of the tokens so far
-    has_steps: bool = False  # whether the graph must know which step wrote a column: relative positions
-
-    @classmethod
-    def of(cls, config: ModelConfig) -> "CacheShape":
-        return cls(
-            num_layers=config.num_decoder_layers,
-            num_heads=config.num_heads,
-            d_head=config.d_head,
-            cache_parts=config.cache_parts,
-            has_steps=config.relative_distance > 0,
-        )
-
-    @property
-    def column_size(self) -> int:
-        """Numbers in one column of one array."""
-        return self.num_heads * self.d_head
+NO_SCORER = "has no graph that scores and aligns translations; `python -m export BUNDLE BUNDLE` draws it"
+NO_HEAD_WEIGHTS = "does not show its attention; `python -m export BUNDLE BUNDLE` draws graphs that do"
 
 
-def check_limits(bundle: Bundle) -> None:
-    """Refuse limits beyond the position table: a step past its end would fail the whole batch."""
-    decoding, positions = bundle.manifest.decoding, bundle.manifest.config.max_positions
-    for name in ("max_target_tokens", "max_source_tokens"):
-        limit = getattr(decoding, name)
-        if limit > positions:
-            raise BundleError(
-                f"{bundle.directory}: {name} is {limit}, the model has {positions} positions; export again"
-            )
+class BundleRunner:
+    """What the runners of a bundle share."""
 
+    def __init__(self, bundle: Bundle) -> None:
+        """Refuse limits beyond the position table with BundleError: a step past its end would fail the whole batch."""
+        self._bundle, self._config, decoding = bundle, bundle.manifest.config, bundle.manifest.decoding
+        for name in ("max_target_tokens", "max_source_tokens"):
+            limit, positions = getattr(decoding, name), self._config.max_positions
+            if limit > positions:
+                raise BundleError(
+                    f"{bundle.directory}: {name} is {limit}, the model has {positions} positions; export again"
+                )
+        self.profile, self.warm_up_source = bundle.manifest.profile, (self._config.unk_id, self._config.unk_id)
 
-def shortest_source(config: ModelConfig) -> tuple[int, ...]:
-    """Return the ids of a short source sentence."""
-    return config.unk_id, config.unk_id
+    def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
+        """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
+        return wanted
 
-
-def no_scorer(bundle: Bundle) -> BundleError:
-    """Return the error of a bundle that has no graph to score translations with."""
-    where = f"{bundle.directory} ({bundle.manifest.name} {bundle.manifest.version})"
-    return BundleError(
-        f"{where} has no graph that scores and aligns translations; `python -m export BUNDLE BUNDLE` draws it"
-    )
-
-
-def no_head_weights(bundle: Bundle) -> BundleError:
-    """Return the error of a bundle whose graphs do not give the weights of each head."""
-    where = f"{bundle.directory} ({bundle.manifest.name} {bundle.manifest.version})"
-    return BundleError(f"{where} does not show its attention; `python -m export BUNDLE BUNDLE` draws graphs that do")
+    def _refusal(self, reason: str) -> BundleError:
+        """Return the error of a bundle that lacks something."""
+        manifest = self._bundle.manifest
+        return BundleError(f"{self._bundle.directory} ({manifest.name} {manifest.version}) {reason}")
 
 
 class StepGraph(NamedTuple):
@@ -229,3 +197,26 @@ def pad(sources: Sequence[Sequence[int]]) -> tuple[Ints, npt.NDArray[np.int32]]:
     for row, source in zip(source_ids, sources, strict=True):
         row[: len(source)] = source
     return source_ids, lengths
+
+
+def teacher_forced(
+    profile: DecodingProfile, translations: Sequence[Sequence[int]], num_steps: int
+) -> tuple[Ints, Ints]:
+    """Return the decoder's inputs [B, T] for given translations, and the token after each."""
+    ids = np.zeros((len(translations), num_steps + 1), np.int64)
+    for row, translation in zip(ids, translations, strict=True):
+        row[: len(translation) + 2] = (profile.start, *translation, profile.end)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def token_scores(
+    log_probs: Floats, attention: Floats, lengths: Sequence[int], translations: Sequence[Sequence[int]]
+) -> list[TokenScores]:
+    """Return what a scorer's outputs, [B, T] and [B, T, S], say of translations of sources with these lengths."""
+    return [
+        TokenScores(
+            tuple(log_probs[row, : len(translation) + 1].tolist()),
+            attention[row, : len(translation) + 1, :length].astype(np.float16).tobytes(),
+        )
+        for row, (length, translation) in enumerate(zip(lengths, translations, strict=True))
+    ]

@@ -136,7 +136,7 @@ def create_runner(spec: EngineSpec) -> "Runner":
         raise BundleError(f"{spec.bundle_dir}: engine.runtime is native: {reason}")
     from service.engine.cpu.runner import CpuRunner  # noqa: PLC0415 - see the module's docstring
 
-    return CpuRunner.open(spec)
+    return CpuRunner(bundle, precision=spec.precision, num_threads=spec.num_threads)
 
 
 def _create_engine(spec: EngineSpec) -> "EngineLoop":

@@ -29,12 +29,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from model.config import EOS_ID, UNK_ID, USUAL_PROFILE
+from model.config import EOS_ID, UNK_ID, USUAL_PROFILE, ModelConfig
 from service.engine.beams import Candidates
 from service.engine.cpu.runner import CpuCache, CpuEncoded
 from service.engine.faults import explained
 from service.engine.logits import Edits
-from service.engine.runner import CacheShape
 from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores
 from tests.fakes.plain_search import best_extensions
 
@@ -61,7 +60,7 @@ def create(spec: EngineSpec) -> "EchoRunner":
 class PlainRunner:
     """A `Runner` without `encode` and `decode_step`: one layer, one head, one number for each position."""
 
-    cache_shape = CacheShape(num_layers=1, num_heads=1, d_head=1)
+    config = ModelConfig(num_decoder_layers=1, num_heads=1, head_width=1)
     profile = USUAL_PROFILE
     warm_up_source = (UNK_ID, EOS_ID)
     has_scorer = True
@@ -70,7 +69,7 @@ class PlainRunner:
         return wanted
 
     def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
-        return CpuCache(self.cache_shape, beam_size)
+        return CpuCache(self.config, beam_size)
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
         """One head of one layer a side; every token attends to the last one of the source."""

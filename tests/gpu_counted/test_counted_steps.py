@@ -14,12 +14,13 @@ from bench.gpu_counted.counters import Measured, total
 from bench.gpu_counted.loads import Cost, loop_of, made_up_sources, opened, settled, sources, stream, twin
 from bench.gpu_counted.scripted import ScriptedRunner
 from service.engine.cuda import cudart
-from service.engine.cuda.memory import Bytes, CudaDevice, Device, HostDevice, Piece, Rows
+from service.engine.cuda.memory import Bytes, CudaDevice, Device, Piece, Rows
 from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.logits import Edits
 from service.engine.loop import EngineLoop
 from service.engine.wire import GPU_BUDGETS, EngineSpec, FailureKind, Job, JobFailure, JobResult, SearchParams
+from tests.fakes.host_device import HostDevice
 
 KERNELS = {"included": 62, "base": 154, "nllb": 293}  # of a step, as docs/gpu.md says
 

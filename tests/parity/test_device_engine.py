@@ -14,12 +14,13 @@ from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine.cpu.runner import MASKED, CpuRunner, open_session
-from service.engine.cuda.memory import Block, HostDevice, HostRegion
+from service.engine.cuda.memory import Block
 from service.engine.cuda.runner import GRAPHS, CudaRunner
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.loop import EngineLoop
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Outcome, SchedulerConfig, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
+from tests.fakes.host_device import HostDevice, HostRegion
 from tests.fakes.own_text import own_sentences
 from tests.fakes.steered_jobs import steered
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
@@ -114,7 +115,7 @@ class _Dirty(HostDevice):
 
 
 def test_no_step_reads_memory_that_was_not_asked_for(bundle, twin, tmp_path, monkeypatch):
-    monkeypatch.setattr("service.engine.cuda.memory._HOST_STRIDE", 1 << 22)
+    monkeypatch.setattr("tests.fakes.host_device._STRIDE", 1 << 22)
     model = tiny_model(tiny_config(vocab_size=VOCABULARY))
     dirty = float32_twin(bundle, model, tmp_path / "fp32", _Dirty())
     for seed, rows in ((3, 16), (4, 256)):  # the second finds memory that the first has given back

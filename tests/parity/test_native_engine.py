@@ -21,8 +21,7 @@ from service.engine.beam import BeamSearch
 from service.engine.beams import Beams, Candidates
 from service.engine.choice import library_problem, native_problem
 from service.engine.cpu.native import library, pack
-from service.engine.cpu.native.candidates import StepArrays
-from service.engine.cpu.native.library import LibraryError, instruction_set, most_weight_sum
+from service.engine.cpu.native.library import LibraryError, StepArrays, instruction_set, most_weight_sum
 from service.engine.cpu.native.runner import NativeRunner, open_model
 from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda.slots import NativeSlots, Slots, StepMemory

@@ -15,7 +15,6 @@ import numpy as np
 
 from model.config import EOS_ID, Architecture
 from model.shortlist import Shortlist
-from service.engine.cpu.native.candidates import StepArrays
 from service.engine.cpu.native.library import (
     F32,
     HANDLES,
@@ -28,6 +27,7 @@ from service.engine.cpu.native.library import (
     SlotsOf,
     SlotStep,
     Step,
+    StepArrays,
     address,
     load,
 )

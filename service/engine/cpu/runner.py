@@ -11,31 +11,30 @@ Axes: A arrays, L layers, B sentences, N slots, H heads, K hypotheses of a sente
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
+from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
-from service.engine.beams import Candidates
+from service.engine.beams import Candidates, Floats, Ints
 from service.engine.choice import cpu_flags, multiplies_int8_exactly
 from service.engine.faults import explained
 from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
-    CacheShape,
-    Floats,
-    Ints,
+    NO_HEAD_WEIGHTS,
+    NO_SCORER,
+    BundleRunner,
     StepGraph,
-    check_limits,
     layer_names,
-    no_head_weights,
-    no_scorer,
     pad,
-    shortest_source,
+    teacher_forced,
+    token_scores,
 )
-from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores, scored_shape
+from service.engine.wire import HeadWeights, TokenScores, scored_shape
 
 SHOWN = "num_shown"  # input of encoder and scorer: sentences, from the first on, whose attention weights are given
 Array: TypeAlias = npt.NDArray[Any]
@@ -69,15 +68,17 @@ class CpuEncoded(NamedTuple):
 class CpuCache:
     """The caches of live sentences that decode together: one beam size, sources of similar length."""
 
-    def __init__(self, shape: CacheShape, beam_size: int) -> None:
+    def __init__(self, config: ModelConfig, beam_size: int) -> None:
         self.beam_size = beam_size
         self.num_sentences = 0
         self._slack = _round_up(max(_SMALLEST_SLACK, _STEPS_BETWEEN_COMPACTIONS * beam_size), SELF_COLUMNS)
-        num_own, num_cross = len(shape.cache_parts) * shape.num_layers, 2 * shape.num_layers
-        self._own = np.zeros((num_own, 0, shape.num_heads, self._slack, shape.d_head), np.float32)  # [A, N, H, C, d]
-        self._cross = np.zeros((num_cross, 0, shape.num_heads, CROSS_COLUMNS, shape.d_head), np.float32)
+        num_layers, H, d = config.num_decoder_layers, config.num_heads, config.d_head
+        num_own = len(config.cache_parts) * num_layers
+        self._own = np.zeros((num_own, 0, H, self._slack, d), np.float32)  # [A, N, H, C, d]
+        self._cross = np.zeros((2 * num_layers, 0, H, CROSS_COLUMNS, d), np.float32)
         self._mask = np.zeros((1, 0, beam_size, self._slack, 1), np.float32)  # [1, N, K, C, 1]
-        self._steps = np.zeros((1, 0, 1, self._slack, 1), np.int64) if shape.has_steps else None
+        has_steps = config.relative_distance > 0  # whether the graph must know which step wrote a column
+        self._steps = np.zeros((1, 0, 1, self._slack, 1), np.int64) if has_steps else None
         self.columns: Ints = np.zeros(0, np.int64)  # [B]: filled ones; the next step writes the K behind them
         self._limits: Ints = np.zeros(0, np.int64)  # [B]: with so many columns, a sentence is compacted
         self.past_lengths: Ints = np.zeros((0, 1), np.int64)  # [B, 1]: decoder steps behind each sentence
@@ -182,7 +183,7 @@ class CpuCache:
             self._steps = _resized(self._steps, num_used, self.num_sentences, own)
 
 
-class CpuRunner:
+class CpuRunner(BundleRunner):
     """The graphs of one bundle on the CPU."""
 
     def __init__(self, bundle: Bundle, *, precision: str | None = None, num_threads: int = 1) -> None:
@@ -190,34 +191,18 @@ class CpuRunner:
         variant = bundle.variant(precision)
         if variant is bundle.manifest.variants.get(GPU_PRECISION):
             raise BundleError(f"{bundle.directory}: these are graphs for a GPU; choose device cuda or other graphs")
-        check_limits(bundle)
-        config = bundle.manifest.config
-        self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(config)
-        self.cache_shape = CacheShape.of(config)
+        super().__init__(bundle)
         self._num_logits = bundle.manifest.num_logits
-        self._cross_names = layer_names("cross", self.cache_shape.num_layers)
+        self._cross_names = layer_names("cross", self._config.num_decoder_layers)
         self._encoder = open_session(bundle.path(variant.encoder), num_threads)
         self._decoder = StepGraph.of(open_session(bundle.path(variant.decoder_step), num_threads))
         self._scorer = open_session(bundle.path(variant.scorer), num_threads) if variant.scorer else None
-        self._bundle, self._variant = bundle, variant
-
-    @property
-    def has_scorer(self) -> bool:
-        return self._scorer is not None
-
-    @classmethod
-    def open(cls, spec: EngineSpec) -> Self:
-        """Return the runner of an engine process, or raise BundleError."""
-        bundle = Bundle.load(spec.bundle_dir, manifest_sha256=spec.manifest_sha256)
-        return cls(bundle, precision=spec.precision, num_threads=spec.num_threads)
-
-    def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
-        """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
-        return wanted
+        self._shows_heads = variant.attention_weights
+        self.has_scorer = self._scorer is not None
 
     def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> CpuCache:
         """Return an empty cache; these graphs score all tokens, whatever a shortlist names."""
-        return CpuCache(self.cache_shape, beam_size)
+        return CpuCache(self._config, beam_size)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         source_ids, lengths = pad(sources)
@@ -229,52 +214,39 @@ class CpuRunner:
         self, encoded: Sequence[tuple[CpuEncoded, int]], translations: Sequence[Sequence[int]]
     ) -> list[TokenScores]:
         if self._scorer is None:
-            raise no_scorer(self._bundle)
+            raise self._refusal(NO_SCORER)
         lengths = np.array([batch.lengths[index] for batch, index in encoded], np.int32)
         num_columns, num_steps = (
-            min(length, self._bundle.manifest.config.max_positions)
+            min(length, self._config.max_positions)
             for length in scored_shape(int(lengths.max()), max(map(len, translations)) + 1)
         )
-        ids = np.zeros((len(encoded), num_steps + 1), np.int64)  # each decoder input, and the token after it
-        for row, translation in zip(ids, translations, strict=True):
-            row[: len(translation) + 2] = (self.profile.start, *translation, self.profile.end)
-        feeds = {"tokens": ids[:, :-1], "next_tokens": ids[:, 1:], "source_lengths": lengths}
+        tokens, next_tokens = teacher_forced(self.profile, translations, num_steps)
+        feeds = {"tokens": tokens, "next_tokens": next_tokens, "source_lengths": lengths}
         for part, name in enumerate(self._cross_names):
             feeds[name] = self._padded([batch.arrays[part][index] for batch, index in encoded], lengths, num_columns)
         with explained():
             log_probs, attention = self._scorer.run(["log_probs", "attention"], feeds)
-        return [
-            TokenScores(
-                tuple(log_probs[row, : len(translation) + 1].tolist()),
-                attention[row, : len(translation) + 1, : lengths[row]].astype(np.float16).tobytes(),
-            )
-            for row, translation in enumerate(translations)
-        ]
+        return token_scores(log_probs, attention, lengths.tolist(), translations)
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
-        if self._scorer is None or not self._variant.attention_weights:
-            raise no_head_weights(self._bundle)
-        lengths, shown = np.array([len(source)], np.int32), np.array([1])
-        tokens = np.array([[self.profile.start, *translation]])
-        next_tokens = np.array([[*translation, self.profile.end]])
+        if self._scorer is None or not self._shows_heads:
+            raise self._refusal(NO_HEAD_WEIGHTS)
+        tokens, next_tokens = teacher_forced(self.profile, [translation], len(translation) + 1)
         given = {"source_ids": np.array([source]), "tokens": tokens, "next_tokens": next_tokens}
-        given |= {"source_lengths": lengths, SHOWN: shown}
+        given |= {"source_lengths": np.array([len(source)], np.int32), SHOWN: np.array([1])}
         with explained():
             given |= _all_outputs(self._encoder, given)
             given |= _all_outputs(self._scorer, given)
-        num_heads, config = self.cache_shape.num_heads, self._bundle.manifest.config
-        layers = {"self": config.num_encoder_layers, "cross": config.num_decoder_layers}
-        found = {
-            kind: np.stack([given[f"{kind}_weights_{layer}"] for layer in range(number)])
-            for kind, number in layers.items()
-        }
-        encoder, cross = (np.rint(found[kind] * 255).astype(np.uint8).tobytes() for kind in layers)
-        return HeadWeights(num_heads, encoder, cross)
+        config = self._config
+        found = []
+        for kind, num_layers in (("self", config.num_encoder_layers), ("cross", config.num_decoder_layers)):
+            weights = np.stack([given[f"{kind}_weights_{layer}"] for layer in range(num_layers)])
+            found.append(np.rint(weights * 255).astype(np.uint8).tobytes())
+        return HeadWeights(config.num_heads, *found)
 
     def _padded(self, sentences: Sequence[Floats], lengths: npt.NDArray[np.int32], num_columns: int) -> Floats:
         """Keys or values [H, S, d] of sentences with zeros beyond their lengths: [B, H, num_columns, d]."""
-        shape = self.cache_shape
-        padded = np.zeros((len(sentences), shape.num_heads, num_columns, shape.d_head), np.float32)
+        padded = np.zeros((len(sentences), self._config.num_heads, num_columns, self._config.d_head), np.float32)
         for row, sentence, length in zip(padded, sentences, lengths, strict=True):
             row[:, :length] = sentence[:, :length]
         return padded
@@ -283,8 +255,9 @@ class CpuRunner:
         self, tokens: Ints, scores: Floats, state: CpuCache, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
         state.prepare()
-        num_sentences, num_logits, layers = len(tokens), self._num_logits, self.cache_shape.num_layers
-        caches = dict(zip(layer_names("self", layers, self.cache_shape.cache_parts), state.self_arrays(), strict=True))
+        num_sentences, num_logits = len(tokens), self._num_logits
+        names = layer_names("self", self._config.num_decoder_layers, self._config.cache_parts)
+        caches = dict(zip(names, state.self_arrays(), strict=True))
         inputs: Arrays = {
             "tokens": tokens,
             "scores": scores[:, :, None],

@@ -6,7 +6,7 @@ A sentence that leaves frees its slot, one that joins is copied into a free one,
 few more than there are sentences.  In a slot, a step writes its K columns wherever no hypothesis attends to a column
 any more, so columns are never compacted; a mask says which ones are a hypothesis' own past (`slots.py`).
 
-Knows neither graphs nor sessions.  The same code runs in this process' memory, for tests (`HostDevice`).
+Knows neither graphs nor sessions.
 Axes: A arrays (a key and a value a layer), N slots, H heads, K hypotheses, C columns, S source columns, d head width.
 """
 
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from service.engine.beams import Candidates
+from model.config import ModelConfig
+from service.engine.beams import Ints
 from service.engine.cuda.memory import Device, Rows
-from service.engine.cuda.slots import WORD, Slots, StepMemory
+from service.engine.cuda.slots import WORD, Slots
 from service.engine.faults import explained
-from service.engine.runner import CacheShape, Floats, Ints
 from service.engine.wire import SMALLEST_WIDTH
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold
@@ -45,10 +45,10 @@ class CudaEncoded:
 class SlotMemory:
     """A arrays [N, H, C, d] on the device, each at an address that is the same whatever N and C are."""
 
-    def __init__(self, shape: CacheShape, device: Device, item_bytes: int, num_columns: int) -> None:
+    def __init__(self, config: ModelConfig, device: Device, item_bytes: int, num_columns: int) -> None:
         self.num_columns = num_columns  # C
-        self.num_arrays = 2 * shape.num_layers
-        self._heads, self._head_bytes = shape.num_heads, shape.d_head * item_bytes
+        self.num_arrays = 2 * config.num_decoder_layers
+        self._heads, self._head_bytes = config.num_heads, config.d_head * item_bytes
         self._device = device
         self._region = device.reserve(self.num_arrays, _COLUMNS * self._head_bytes)
 
@@ -141,9 +141,11 @@ class CacheMemory(NamedTuple):
 class CachePool:
     """Addresses for groups: one that comes has those of a group like it that has gone, and the steps recorded there."""
 
-    def __init__(self, shape: CacheShape, device: Device, masked: np.floating[Any], slots: type[Slots] = Slots) -> None:
+    def __init__(
+        self, config: ModelConfig, device: Device, masked: np.floating[Any], slots: type[Slots] = Slots
+    ) -> None:
         """Begin without any; `masked` is of the type of keys and values, and masks a key; groups have such `slots`."""
-        self.shape, self.masked, self.slots = shape, masked, slots
+        self.config, self.masked, self.slots = config, masked, slots
         self._device = device
         self._free: dict[tuple[int, int], list[CacheMemory]] = {}  # by beam size and source columns
 
@@ -154,7 +156,7 @@ class CachePool:
         memory = (
             free.pop()
             if free
-            else CacheMemory(*(SlotMemory(self.shape, self._device, item_bytes, each) for each in columns))
+            else CacheMemory(*(SlotMemory(self.config, self._device, item_bytes, each) for each in columns))
         )
         weakref.finalize(owner, self._give_back, free, memory).atexit = False
         return memory
@@ -177,8 +179,8 @@ class CudaState:
         self.num_sentences = 0  # B
         self._pool = pool
         self._has_memory = False
-        self._slots = pool.slots(beam_size, pool.masked)
-        self._free = list(range(len(self._slots)))  # a heap
+        self.slots = pool.slots(beam_size, pool.masked)
+        self._free = list(range(len(self.slots)))  # a heap
         self.num_slots = 0  # the first ones, over which the next step runs
         self._are_placed = False  # since a sentence has joined or left
 
@@ -188,14 +190,9 @@ class CudaState:
         return self._has_memory and max(self.own.num_bytes, self.cross.num_bytes) > _KEPT_BYTES
 
     @property
-    def slots(self) -> Ints:
+    def slot_numbers(self) -> Ints:
         """[B]: the slot of each sentence."""
-        return self._slots.numbers[: self.num_sentences]
-
-    @property
-    def past_lengths(self) -> Ints:
-        """[B]: steps behind each sentence."""
-        return self._slots.past_lengths[self.slots]
+        return self.slots.numbers[: self.num_sentences]
 
     @explained()
     def append(self, encoded: CudaEncoded, indices: Sequence[int]) -> None:
@@ -204,56 +201,44 @@ class CudaState:
             self._add_slots()
         new = [heapq.heappop(self._free) for _ in indices]
         longest = int(encoded.lengths[list(indices)].max())
-        self._fit(slot_bucket(max(self._num_used, max(new) + 1)), self._slots.num_columns, source_bucket(longest))
-        self._slots.numbers[self.num_sentences : self.num_sentences + len(new)] = new
+        self._fit(slot_bucket(max(self._num_used, max(new) + 1)), self.slots.num_columns, source_bucket(longest))
+        self.slots.numbers[self.num_sentences : self.num_sentences + len(new)] = new
         self.num_sentences += len(new)
         self._are_placed = False
         self.cross.fill(new, encoded, indices)
-        self._slots.source_lengths[new] = encoded.lengths[list(indices)]
+        self.slots.source_lengths[new] = encoded.lengths[list(indices)]
 
     def reserve(self, num_slots: int, num_columns: int, source_columns: int) -> None:
         """Make room for slots without sentences, for a step that is only recorded."""
-        while len(self._slots) < num_slots:
+        while len(self.slots) < num_slots:
             self._add_slots()
         self._fit(num_slots, num_columns, source_columns)
         self.num_slots = num_slots
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Free a slot; the last sentence takes its number.  What no mask lets through must be finite."""
-        slot = int(self._slots.numbers[index])
+        slot = int(self.slots.numbers[index])
         if not is_finite:
             with explained():
                 self.own.clear(slot)
                 self.cross.clear(slot)
         self.num_sentences -= 1
-        self._slots.numbers[index] = self._slots.numbers[self.num_sentences]
+        self.slots.numbers[index] = self.slots.numbers[self.num_sentences]
         self._are_placed = False
-        self._slots.empty(slot)
+        self.slots.empty(slot)
         heapq.heappush(self._free, slot)
 
     def prepare(self) -> None:
         """Make the slots and columns as few as the live sentences allow, and as many as the next step needs."""
         if not self._are_placed:
             self._place()
-        most, num_words = self._slots.count(self.num_slots)
+        most, num_words = self.slots.count(self.num_slots)
         num_columns, has = column_bucket(most + self.beam_size), self.own.num_columns
         if num_columns > has or (2 * num_columns <= has and num_words * WORD <= num_columns):
             self._fit(self.num_slots, num_columns, self.cross.num_columns)
 
-    def lay_out(self, step: StepMemory) -> None:
-        """Give a step what all steps over so many slots are told alike."""
-        self._slots.lay_out(step.given["new_places"])
-
-    def write(self, step: StepMemory, tokens: Ints, scores: Floats) -> None:
-        """Give a step what it must know of its slots, and the sentences' tokens and scores [B, K]."""
-        self._slots.write(step, tokens, scores)
-
-    def candidates(self, step: StepMemory, num_logits: int) -> Candidates:
-        """Return what a step has found for the sentences."""
-        return self._slots.candidates(step, self.num_sentences, num_logits)
-
     def step_inputs(self, num_slots: int) -> dict[str, tuple[tuple[int, ...], npt.DTypeLike]]:
-        """Return shapes and types of the arrays that `write` fills."""
+        """Return shapes and types of the arrays that `Slots` fills."""
         B, K = num_slots, self.beam_size
         return {
             "new_places": ((B, K, 1, 1, 4), np.int64),  # sentence, 0, column, 0: the graph adds heads and pieces
@@ -264,12 +249,12 @@ class CudaState:
 
     def advance(self, parents: Ints) -> None:
         """Finish a decoder step: hypothesis k of sentence b goes on from the past of hypothesis `parents[b, k]`."""
-        self._slots.advance(parents)
+        self.slots.advance(parents)
 
     @property
     def _num_used(self) -> int:
         """Slots up to the last one that has a sentence."""
-        return int(self.slots.max(initial=-1)) + 1
+        return int(self.slot_numbers.max(initial=-1)) + 1
 
     @explained()
     def _fit(self, num_slots: int, num_columns: int, source_columns: int) -> None:
@@ -280,12 +265,12 @@ class CudaState:
             self._has_memory = True
         self.cross.fit(num_slots, max(source_columns, self.cross.num_columns), num_used)
         self.own.fit(num_slots, num_columns, num_used)
-        self._slots.resize(num_columns)
+        self.slots.resize(num_columns)
 
     def _add_slots(self) -> None:
-        old = len(self._slots)
-        self._slots.add()
-        for slot in range(old, len(self._slots)):
+        old = len(self.slots)
+        self.slots.add()
+        for slot in range(old, len(self.slots)):
             heapq.heappush(self._free, slot)
 
     @explained()
@@ -299,15 +284,15 @@ class CudaState:
 
     def _move_together(self) -> None:
         """Move sentences from the last slots to the first ones, until all lie side by side."""
-        indices = (self.slots >= self.num_sentences).nonzero()[0].tolist()
+        indices = (self.slot_numbers >= self.num_sentences).nonzero()[0].tolist()
         if not indices:
             return
-        sources, targets = self._slots.numbers[indices].tolist(), heapq.nsmallest(len(indices), self._free)
+        sources, targets = self.slots.numbers[indices].tolist(), heapq.nsmallest(len(indices), self._free)
         self.own.move(sources, targets)
         self.cross.move(sources, targets)
-        self._slots.move(sources, targets)
-        self._slots.numbers[indices] = targets
-        self._free = list(range(self.num_sentences, len(self._slots)))
+        self.slots.move(sources, targets)
+        self.slots.numbers[indices] = targets
+        self._free = list(range(self.num_sentences, len(self.slots)))
 
 
 def slot_bucket(num_slots: int) -> int:

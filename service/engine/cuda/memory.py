@@ -1,12 +1,13 @@
 """Memory of a GPU that the engine asks CUDA for itself, and copies in the order of one stream.
 
 ONNX Runtime computes in that stream too (`session.py`), so nothing has to wait for anything but the host for its
-results.  `HostDevice` does the same in this process' memory: for tests, on machines without a GPU.
+results.
 """
 
 import ctypes
 import math
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -19,8 +20,7 @@ from service.engine.wire import Device as DeviceName
 Bytes = npt.NDArray[np.uint8]
 
 _MAX_STRIDE = (1 << 31) - 1  # bytes between two arrays: kernels of ONNX Runtime count an array's numbers in 32 bits
-_HOST_STRIDE = 1 << 26
-_ALIGNMENT = 256  # of what lies in a block, as of what cudaMalloc returns
+ALIGNMENT = 256  # of what lies in a block, as of what cudaMalloc returns
 
 
 class Rows(NamedTuple):
@@ -32,10 +32,38 @@ class Rows(NamedTuple):
     array: int
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Memory on the device, as long as this lives."""
+
+    address: int
+    size: int
+
+
+class Region(Protocol):
+    """Arrays that have so many bytes of memory each (`size`) so far, and so many between them (`stride`)."""
+
+    address: int
+    size: int
+    stride: int
+
+    def grow(self, size: int) -> None:
+        """Have memory for so many bytes of each array, or a few more; what is new is zero.
+
+        Raises:
+            CudaError: there is too little memory; nothing has changed.
+        """
+        ...
+
+    def release(self) -> None:
+        """Give all memory back."""
+        ...
+
+
 class Block(NamedTuple):
     """Memory on the device and a piece of the host's memory that is sent there, or comes from there, as a whole."""
 
-    device: "Piece"
+    device: Piece
     host: Bytes
     host_address: int
 
@@ -45,7 +73,7 @@ class Device(Protocol):
 
     name: DeviceName
 
-    def reserve(self, num_arrays: int, multiple: int) -> "Region":
+    def reserve(self, num_arrays: int, multiple: int) -> Region:
         """Return arrays that have addresses, a multiple of so many bytes apart, and no memory yet.
 
         The addresses stay while the memory behind them grows and is given back: a recorded step of the decoder reads
@@ -53,7 +81,7 @@ class Device(Protocol):
         """
         ...
 
-    def allocate(self, size: int) -> "Piece":
+    def allocate(self, size: int) -> Piece:
         """Return memory full of zeros: fresh memory could hold NaN, which no mask makes harmless."""
         ...
 
@@ -91,80 +119,6 @@ class Device(Protocol):
         ...
 
 
-class HostDevice:
-    """This process' memory in the role of a device's."""
-
-    name: DeviceName = "cpu"
-
-    def reserve(self, num_arrays: int, multiple: int) -> "Region":
-        return HostRegion(num_arrays, multiple)
-
-    def allocate(self, size: int) -> "Piece":
-        return _HostPiece(size)
-
-    def block(self, size: int) -> Block:
-        piece = _HostPiece(size)
-        return Block(piece, piece.array, piece.address)
-
-    def shared(self, size: int) -> Block:
-        return self.block(size)
-
-    def send(self, block: Block, size: int) -> None:
-        """Do nothing: both ends are the same memory."""
-
-    def fetch(self, block: Block, size: int) -> None:
-        """Do nothing: both ends are the same memory."""
-
-    def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
-        for one, other, width in np.asarray(slots).tolist():
-            _slot_at(target, other, (*shape, width))[:] = _slot_at(source, one, (*shape, width))
-
-    def clear(self, address: int, size: int) -> None:
-        ctypes.memset(address, 0, size)
-
-    def wait(self) -> None:
-        """Do nothing: everything is done at once."""
-
-
-class HostRegion:
-    """Arrays in this process' memory, each of which has so many bytes (`size`) so far."""
-
-    def __init__(self, num_arrays: int, multiple: int) -> None:
-        self.stride = max(1, _HOST_STRIDE // multiple) * multiple
-        self._arrays = np.zeros((num_arrays, self.stride), np.uint8)  # the system gives it memory when it is written to
-        self.address, self.size = self._arrays.ctypes.data, 0
-
-    def grow(self, size: int) -> None:
-        """Have memory for so many bytes of each array, or a few more; what is new is zero.
-
-        Raises:
-            CudaError: there is too little memory; nothing has changed.
-        """
-        if size > self.stride:
-            raise cudart.CudaError(f"out of memory: {size} bytes of an array, {self.stride} are reserved")
-        self.size = max(size, self.size)
-
-    def release(self) -> None:
-        """Give all memory back."""
-        self._arrays[:, : self.size] = 0
-        self.size = 0
-
-
-class _HostPiece:
-    def __init__(self, size: int) -> None:
-        self._memory = np.zeros(size + _ALIGNMENT, np.uint8)
-        begin = -self._memory.ctypes.data % _ALIGNMENT
-        self.array = self._memory[begin : begin + size]
-        self.address, self.size = self.array.ctypes.data, size
-
-
-def _slot_at(rows: Rows, slot: int, shape: tuple[int, int, int]) -> Bytes:
-    """Return a slot's rows as an array [A, H, W] that writes where they lie."""
-    size = (shape[0] - 1) * rows.array + (shape[1] - 1) * rows.row + shape[2]
-    begin = ctypes.cast(rows.address + slot * rows.slot, ctypes.POINTER(ctypes.c_uint8))
-    return np.lib.stride_tricks.as_strided(np.ctypeslib.as_array(begin, (size,)), shape, (rows.array, rows.row, 1))
-
-
 class CudaDevice:
     """The GPU that this process sees first (CUDA_VISIBLE_DEVICES), with a stream of its own."""
 
@@ -183,11 +137,15 @@ class CudaDevice:
         """The stream's handle."""
         return self._stream.value or 0
 
-    def reserve(self, num_arrays: int, multiple: int) -> "Region":
+    def reserve(self, num_arrays: int, multiple: int) -> Region:
         return CudaRegion(self._stream, num_arrays, multiple)
 
-    def allocate(self, size: int) -> "Piece":
-        piece = _CudaPiece(size)
+    def allocate(self, size: int) -> Piece:
+        pointer = ctypes.c_void_p()
+        cudart.call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size))
+        piece = Piece(pointer.value or 0, size)
+        # cudaFree waits for all that runs, so nothing uses the memory any more when it is given back.
+        weakref.finalize(piece, cudart.call, "cudaFree", pointer).atexit = False
         self.clear(piece.address, size)
         return piece
 
@@ -197,7 +155,7 @@ class CudaDevice:
 
     def shared(self, size: int) -> Block:
         host = _pinned(size)  # to the device, memory that cudaMallocHost gives has the same address
-        return Block(_PinnedPiece(host.ctypes.data, size), host, host.ctypes.data)
+        return Block(Piece(host.ctypes.data, size), host, host.ctypes.data)
 
     def send(self, block: Block, size: int) -> None:
         self._move(block.device.address, block.host_address, size, _HOST_TO_DEVICE)
@@ -233,20 +191,6 @@ _SLOTS_AT_ONCE = 256  # as in copy.cu
 _THREADS = 256  # copy a row, 16 bytes each at a time
 
 
-class _CudaPiece:
-    def __init__(self, size: int) -> None:
-        pointer = ctypes.c_void_p()
-        cudart.call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size))
-        self.address, self.size = pointer.value or 0, size
-        # cudaFree waits for all that runs, so nothing uses the memory any more when it is given back.
-        weakref.finalize(self, cudart.call, "cudaFree", pointer).atexit = False
-
-
-class _PinnedPiece(NamedTuple):
-    address: int
-    size: int
-
-
 def _pinned(size: int) -> Bytes:
     """Return memory of the host that the device copies by itself."""
     pointer = ctypes.c_void_p()
@@ -274,7 +218,6 @@ class CudaRegion:
         weakref.finalize(self, _free, address, total, self._pieces).atexit = False
 
     def grow(self, size: int) -> None:
-        """Do as `HostRegion.grow`."""
         begin, end = self.size, -(-size // self._granule) * self._granule
         if end <= begin:
             return
@@ -295,7 +238,6 @@ class CudaRegion:
         self.size = end
 
     def release(self) -> None:
-        """Give all memory back."""
         cudart.call("cudaStreamSynchronize", self._stream)
         _unmap(self._pieces)
         self._pieces.clear()
@@ -352,10 +294,6 @@ _READ_AND_WRITE = _Access(_FIRST_DEVICE, 3)  # CU_MEM_ACCESS_FLAGS_PROT_READWRIT
 _MINIMUM = ctypes.c_int(0)  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
 
 
-Region = HostRegion | CudaRegion
-Piece = _HostPiece | _CudaPiece | _PinnedPiece
-
-
 class Layout:
     """Arrays one behind the other in a block, each with its name."""
 
@@ -366,7 +304,7 @@ class Layout:
         for name, (shape, dtype) in arrays.items():
             self.places[name] = (self.size, shape, np.dtype(dtype))
             length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            self.size += -(-length // _ALIGNMENT) * _ALIGNMENT
+            self.size += -(-length // ALIGNMENT) * ALIGNMENT
 
     def views(self, memory: Bytes) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays as they lie in a block's memory on the host."""

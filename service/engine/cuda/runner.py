@@ -20,7 +20,7 @@ from model.bundle import Bundle, BundleError
 from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
 from service.engine.beam import num_candidates
-from service.engine.beams import Candidates
+from service.engine.beams import Candidates, Floats, Ints
 from service.engine.choice import library_problem
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
@@ -38,14 +38,10 @@ from service.engine.cuda.slots import NativeSlots, Slots
 from service.engine.cuda.steps import BoundStep, Steps
 from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
-    CacheShape,
-    Floats,
-    Ints,
+    NO_HEAD_WEIGHTS,
+    NO_SCORER,
+    BundleRunner,
     StepGraph,
-    check_limits,
-    no_head_weights,
-    no_scorer,
-    shortest_source,
 )
 from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores
 
@@ -59,7 +55,7 @@ Sessions = dict[str, ort.InferenceSession]  # by file name without suffix
 GRAPHS = ("encoder", "decoder_step")
 
 
-class CudaRunner:
+class CudaRunner(BundleRunner):
     """The fp16 graphs of one bundle on one device."""
 
     def __init__(
@@ -77,14 +73,11 @@ class CudaRunner:
             records: whether to record and replay (CUDA graphs), which the sessions of `GRAPHS` must allow.
             masked: what masks a key, of the type of keys and values.
         """
-        check_limits(bundle)
-        self._bundle = bundle
-        self._config, self._decoding = bundle.manifest.config, bundle.manifest.decoding
-        self._num_logits = bundle.manifest.num_logits
-        self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(self._config)
+        super().__init__(bundle)
+        self._decoding, self._num_logits = bundle.manifest.decoding, bundle.manifest.num_logits
         self._device, self._records = device, records
         slots = Slots if library_problem() else NativeSlots
-        self._pool = CachePool(CacheShape.of(self._config), device, masked, slots)
+        self._pool = CachePool(self._config, device, masked, slots)
         self._encoder = self._encoder_of(sessions["encoder"])
         self._decoder = StepGraph.of(sessions["decoder_step"])
         if "new_places" not in {value.name for value in self._decoder.session.get_inputs()}:
@@ -92,15 +85,11 @@ class CudaRunner:
                 f"{bundle.directory} has {GPU_PRECISION} graphs of an older export; "
                 f"`python -m export {bundle.directory} OTHER --precision {GPU_PRECISION}` draws them again"
             )
-        self._steps = Steps(self._decoder, device, self._pool.shape, self._num_logits, records=records)
+        self._steps = Steps(self._decoder, device, bundle.manifest, records=records)
         self._scorer: CudaScorer | None = None
         if "scorer" in sessions:
-            sizes = self._num_logits, self._config.max_positions
-            self._scorer = CudaScorer(sessions["scorer"], device, self._pool.shape, masked, self.profile, *sizes)
-
-    @property
-    def has_scorer(self) -> bool:
-        return self._scorer is not None
+            self._scorer = CudaScorer(sessions["scorer"], device, bundle.manifest, masked)
+        self.has_scorer = self._scorer is not None
 
     @classmethod
     def open(cls, spec: EngineSpec) -> Self:
@@ -118,14 +107,14 @@ class CudaRunner:
         self, encoded: Sequence[tuple[CudaEncoded, int]], translations: Sequence[Sequence[int]]
     ) -> list[TokenScores]:
         if self._scorer is None:
-            raise no_scorer(self._bundle)
+            raise self._refusal(NO_SCORER)
         found = self._scorer.score(encoded, translations)
         self._encoder.is_running = False
         return found
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
         """Raise BundleError: the graphs for a GPU do not give them."""
-        raise no_head_weights(self._bundle)
+        raise self._refusal(NO_HEAD_WEIGHTS)
 
     def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
         """Return the budgets as far as the device has memory for them; weights are loaded already."""
@@ -159,7 +148,9 @@ class CudaRunner:
             for num_slots in reversed(buckets(slot_bucket, max_sentences)):
                 state.reserve(num_slots, num_columns, source_columns)
                 step = self._steps.step(state, num_slots, width, 0)
-                state.write(step, np.zeros((0, state.beam_size), np.int64), np.zeros((0, state.beam_size), np.float32))
+                state.slots.write(
+                    step, np.zeros((0, state.beam_size), np.int64), np.zeros((0, state.beam_size), np.float32)
+                )
                 self._steps.run(step)
 
     def take_unrecorded(self) -> int:
@@ -186,15 +177,15 @@ class CudaRunner:
                 raise
             self._stop_recording(error)
             step = self._run(tokens, scores, state, edits or NO_EDITS, width)
-        return state.candidates(step, self._num_logits)
+        return state.slots.candidates(step, state.num_sentences, self._num_logits)
 
     def _run(self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits, num_candidates: int) -> BoundStep:
         """Run one step and wait for what it finds."""
         K = state.beam_size
         step = self._steps.step(state, state.num_slots, num_candidates, len(edits.rows))
-        state.write(step, tokens, scores)
+        state.slots.write(step, tokens, scores)
         if len(edits.rows):
-            edits = edits._replace(rows=state.slots[edits.rows // K] * K + edits.rows % K)
+            edits = edits._replace(rows=state.slot_numbers[edits.rows // K] * K + edits.rows % K)
             for name, array in self._decoder.edit_inputs(edits, self._num_logits).items():
                 step.given[name][: len(array)] = array
                 step.given[name][len(array) :] = array[-1]  # one edit again and again, which changes nothing
@@ -210,12 +201,11 @@ class CudaRunner:
         del self._decoder, self._steps, self._encoder  # before their successors are made
         encoder, decoder = (open_on_cuda(graph_paths(self._bundle)[name], stream) for name in GRAPHS)
         self._encoder, self._decoder = self._encoder_of(encoder), StepGraph.of(decoder)
-        self._steps = Steps(self._decoder, self._device, self._pool.shape, self._num_logits, records=False)
+        self._steps = Steps(self._decoder, self._device, self._bundle.manifest, records=False)
 
     def _encoder_of(self, session: ort.InferenceSession) -> CudaEncoder:
-        pool = self._pool
-        sizes = pool.shape, pool.masked.dtype, self._config.max_positions
-        return CudaEncoder(session, self._device, *sizes, records=self._records)
+        dtype = self._pool.masked.dtype
+        return CudaEncoder(session, self._device, self._config, dtype, records=self._records)
 
 
 def fitting_budgets(
@@ -223,12 +213,12 @@ def fitting_budgets(
 ) -> SchedulerConfig:
     """Return the wanted budgets, cut down to what half, a quarter and a quarter of the usable memory hold."""
     usable = int(_USABLE * free_bytes)
-    shape = CacheShape.of(config)
-    column_bytes = 2 * shape.num_layers * shape.column_size * bytes_each  # keys and values of a position in all layers
+    width = config.attention_width
+    column_bytes = 2 * config.num_decoder_layers * width * bytes_each  # keys and values of a position in all layers
     # A hypothesis has its own column of every step, the same beside it, and its logits.
     row_bytes = _MEMORIES * max_target_tokens * column_bytes + _LOGIT_BYTES * config.num_logits
     # A position takes this while the encoder runs, and its keys and values after that.
-    encoded_bytes = max(shape.column_size * _ENCODER_FACTOR, 4 * config.d_ff) * bytes_each + column_bytes
+    encoded_bytes = max(width * _ENCODER_FACTOR, 4 * config.d_ff) * bytes_each + column_bytes
 
     def at_most(budget: int, fits: int) -> int:
         return max(1, min(budget, fits))

@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.config import DecodingProfile
+from model.config import ModelConfig
+from model.manifest import Manifest
 from service.engine.cuda.kv_cache import CudaEncoded, SlotMemory, source_bucket
 from service.engine.cuda.memory import Device, Layout, Rows
 from service.engine.cuda.slots import Arrays
 from service.engine.cuda.steps import run_options
 from service.engine.faults import explained
-from service.engine.runner import CacheShape, layer_names
+from service.engine.runner import layer_names, teacher_forced, token_scores
 from service.engine.wire import TokenScores, scored_shape
 
 _SOURCE_COLUMNS = 8  # sources are padded to multiples of it
@@ -35,8 +36,6 @@ _RECORDED_SENTENCES, _RECORDED_COLUMNS = (4, 8, 16), (16, 32, 48, 64)
 _LOGIT_BYTES = 2 + 3 * 4  # half precision as a product, float32 before and behind the softmax, and one in between
 _LOGITS_AT_ONCE = 1 << 30  # bytes
 _INITIAL_BYTES = 1 << 20
-
-Masked = np.floating[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +56,14 @@ class CudaEncoder:
         self,
         session: ort.InferenceSession,
         device: Device,
-        shape: CacheShape,
+        config: ModelConfig,
         dtype: npt.DTypeLike,
-        max_positions: int,
         *,
         records: bool,
     ) -> None:
         """Take the open graph; `dtype` is that of keys and values, `records` whether its session allows recordings."""
-        self._session, self._device, self._shape, self._dtype = session, device, shape, np.dtype(dtype)
-        self._columns = [columns for columns in _RECORDED_COLUMNS if columns <= max_positions]
+        self._session, self._device, self._config, self._dtype = session, device, config, np.dtype(dtype)
+        self._columns = [columns for columns in _RECORDED_COLUMNS if columns <= config.max_positions]
         self._options = run_options(-1 if records else None)
         self._given = device.shared(_GIVEN_BYTES)
         self._recorded: dict[tuple[int, int], _Recording] = {}  # by sentences and columns
@@ -140,8 +138,8 @@ class CudaEncoder:
 
     def _output_shape(self, num_sentences: int, num_columns: int) -> list[int]:
         """[A, B, H, S, d]."""
-        shape = self._shape
-        return [2 * shape.num_layers, num_sentences, shape.num_heads, num_columns, shape.d_head]
+        config = self._config
+        return [2 * config.num_decoder_layers, num_sentences, config.num_heads, num_columns, config.d_head]
 
     def _num_bytes(self, num_sentences: int, num_columns: int) -> int:
         return math.prod(self._output_shape(num_sentences, num_columns)) * self._dtype.itemsize
@@ -161,16 +159,13 @@ class CudaScorer:
         self,
         session: ort.InferenceSession,
         device: Device,
-        shape: CacheShape,
-        masked: Masked,
-        profile: DecodingProfile,
-        num_logits: int,
-        max_positions: int,
+        manifest: Manifest,
+        masked: np.floating[Any],
     ) -> None:
         """Take the open graph; `masked` masks a key, and is of the type of keys and values."""
-        self._session, self._device, self._shape, self._masked = session, device, shape, masked
-        self._profile, self._num_logits, self._max_positions = profile, num_logits, max_positions
-        self._memory = SlotMemory(shape, device, masked.dtype.itemsize, source_bucket(1))
+        self._session, self._device, self._masked = session, device, masked
+        self._manifest, self._config = manifest, manifest.config
+        self._memory = SlotMemory(self._config, device, masked.dtype.itemsize, source_bucket(1))
         self._given, self._found = device.shared(_INITIAL_BYTES), device.block(_INITIAL_BYTES)
 
     def score(
@@ -178,8 +173,8 @@ class CudaScorer:
     ) -> list[TokenScores]:
         """Do as `Runner.score`."""
         longest = max(map(len, translations)) + 1
-        num_steps = min(scored_shape(0, longest)[1], self._max_positions)
-        at_once = max(1, _LOGITS_AT_ONCE // (_LOGIT_BYTES * self._num_logits * num_steps))
+        num_steps = min(scored_shape(0, longest)[1], self._config.max_positions)
+        at_once = max(1, _LOGITS_AT_ONCE // (_LOGIT_BYTES * self._manifest.num_logits * num_steps))
         found: list[TokenScores] = []
         for begin in range(0, len(encoded), at_once):
             part = slice(begin, begin + at_once)
@@ -196,22 +191,14 @@ class CudaScorer:
         self._memory.fit(B, S, 0)
         for slot, (batch, index) in enumerate(encoded):
             self._memory.fill([slot], batch, [index])
-        ids = np.zeros((B, T + 1), np.int64)  # each decoder input, and the token after it
-        for row, translation in zip(ids, translations, strict=True):
-            row[: len(translation) + 2] = (self._profile.start, *translation, self._profile.end)
+        tokens, next_tokens = teacher_forced(self._manifest.profile, translations, T)
         is_hidden = np.arange(S) >= np.array(lengths)[:, None]
         mask: npt.NDArray[Any] = np.where(is_hidden, self._masked, 0).astype(self._masked.dtype)
-        given: Arrays = {"tokens": ids[:, :-1], "next_tokens": ids[:, 1:], "source_mask": mask[:, None, None]}
+        given: Arrays = {"tokens": tokens, "next_tokens": next_tokens, "source_mask": mask[:, None, None]}
         results = self._run(given, {"log_probs": (B, T), "attention": (B, T, S)}, S)
         if not np.isfinite(results["log_probs"]).all():
             self._memory.release()  # NaN would reach others through columns that only the mask keeps out
-        return [
-            TokenScores(
-                tuple(results["log_probs"][row, : len(translation) + 1].tolist()),
-                results["attention"][row, : len(translation) + 1, : lengths[row]].astype(np.float16).tobytes(),
-            )
-            for row, translation in enumerate(translations)
-        ]
+        return token_scores(results["log_probs"], results["attention"], lengths, translations)
 
     def _run(self, given: Arrays, found: dict[str, tuple[int, ...]], num_columns: int) -> Arrays:
         """Run the graph over the first slots, and return what comes out."""
@@ -226,8 +213,9 @@ class CudaScorer:
         binding, device = self._session.io_binding(), self._device.name
         inputs.bind(binding.bind_input, self._given, device)
         outputs.bind(binding.bind_output, self._found, device)
-        names, shape = layer_names("cross", self._shape.num_layers), self._shape
-        sizes = [len(given["tokens"]), shape.num_heads, num_columns, shape.d_head]
+        config = self._config
+        names = layer_names("cross", config.num_decoder_layers)
+        sizes = [len(given["tokens"]), config.num_heads, num_columns, config.d_head]
         for name, address in zip(names, self._memory.addresses(), strict=True):
             binding.bind_input(name, device, 0, self._masked.dtype, sizes, address)
         self._session.run_with_iobinding(binding, run_options())

@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.engine.beams import Candidates
-from service.engine.cpu.native.candidates import StepArrays
-from service.engine.cpu.native.library import SlotsOf, SlotStep, load
-from service.engine.runner import Floats, Ints
+from service.engine.beams import Candidates, Floats, Ints
+from service.engine.cpu.native.library import SlotsOf, SlotStep, StepArrays, load
 
 WORD = 64  # columns
 _INITIAL_SLOTS = 16
@@ -184,10 +182,7 @@ class NativeSlots(Slots):
         return self._arrays.candidates
 
     def advance(self, parents: Ints) -> None:
-        arrays = self._arrays
-        if parents is not arrays.next_parents:
-            arrays.next_parents[:] = parents
-        load().dg_advance_slots(self._at(), len(parents), arrays.next_parents_address)
+        load().dg_advance_slots(self._at(), len(parents), self._arrays.address_of_parents(parents))
 
     def _at(self) -> int:
         """Return where the library finds the arrays."""

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime as ort
 
+from model.manifest import Manifest
 from service.engine.cuda.kv_cache import CudaState
 from service.engine.cuda.memory import Block, Device, Layout
 from service.engine.cuda.session import on_device
 from service.engine.cuda.slots import StepMemory
-from service.engine.faults import explain, explained
+from service.engine.faults import explained
 from service.engine.logits import NO_EDITS
-from service.engine.runner import CacheShape, StepGraph, layer_names
+from service.engine.runner import StepGraph, layer_names
 
 _MAX_RECORDINGS = 512  # each keeps memory for as long as the session lives; further shapes are launched unrecorded
 _MAX_SHAPES = 2 * _MAX_RECORDINGS  # that are bound
@@ -53,11 +54,11 @@ class BoundStep(StepMemory):
 class Steps:
     """The steps of one session."""
 
-    def __init__(self, graph: StepGraph, device: Device, shape: CacheShape, num_logits: int, *, records: bool) -> None:
+    def __init__(self, graph: StepGraph, device: Device, manifest: Manifest, *, records: bool) -> None:
         """Take the open graph; `records`, which its session must allow, says whether steps are recorded."""
         self.num_unrecorded = 0  # runs that were not replayed
         self.num_recordings = 0
-        self._graph, self._device, self._shape, self._num_logits = graph, device, shape, num_logits
+        self._graph, self._device, self._manifest = graph, device, manifest
         self._records = records
         # Behind columns: one for heads that are whole, two where a kernel writes a piece of one at a time.
         self._widths = {value.name: value.shape[3:] for value in graph.session.get_inputs()}
@@ -76,21 +77,18 @@ class Steps:
                 self._bound = {key: step for key, step in self._bound.items() if step.records}
             bound = self._bound[key] = self._bind(state, key)
         if self._laid_out != key[:2]:
-            state.lay_out(bound)
+            state.slots.lay_out(bound.given["new_places"])
             self._laid_out = key[:2]
         return bound
 
     def run(self, step: BoundStep) -> None:
         """Send what a step is given, run it, and wait for what it finds."""
         self.num_unrecorded += not step.is_recorded
-        try:
+        with explained():
             self._device.send(self._sent, step.given_bytes)
             self._graph.session.run_with_iobinding(step.binding, step.options)
             self._device.fetch(self._received, step.found_bytes)
             self._device.wait()
-        except Exception as error:  # ONNX Runtime's exceptions have no public base class
-            explain(error)
-            raise
         step.is_recorded = step.records
 
     @explained()
@@ -99,7 +97,7 @@ class Steps:
         B, K, C = key.num_slots, key.beam_size, key.num_candidates
         # What `lay_out` writes comes first: where that lies follows from slots and beam size alone.
         inputs = {**state.step_inputs(B), "tokens": ((B, K), np.int64), "scores": ((B, K, 1), np.float32)}
-        edits = self._graph.edit_inputs(NO_EDITS, self._num_logits)
+        edits = self._graph.edit_inputs(NO_EDITS, self._manifest.num_logits)
         given = Layout(inputs | {name: ((key.num_edits,), array.dtype) for name, array in edits.items()})
         outputs = {"candidate_scores": ((B, C), np.float32), "candidate_ids": ((B, C), np.int64)}
         found = Layout({**outputs, "check": ((B,), np.float32)})
@@ -109,10 +107,10 @@ class Steps:
         found.bind(binding.bind_output, self._received, device)
         num_candidates = on_device(np.array([C], np.int64), "cpu")  # TopK and Slice read it there
         binding.bind_ortvalue_input("num_candidates", num_candidates)
-        dtype = given.places["self_mask"][2]
+        dtype, config = given.places["self_mask"][2], self._manifest.config
         for kind, slots in (("cross", state.cross), ("self", state.own)):
-            for name, address in zip(layer_names(kind, self._shape.num_layers), slots.addresses(), strict=True):
-                shape = [B, self._shape.num_heads, slots.num_columns, *self._widths[name]]
+            for name, address in zip(layer_names(kind, config.num_decoder_layers), slots.addresses(), strict=True):
+                shape = [B, config.num_heads, slots.num_columns, *self._widths[name]]
                 binding.bind_input(name, device, 0, dtype, shape, address)
                 if kind == "self":
                     binding.bind_output(f"{name}_out", device, 0, dtype, shape, address)

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from model.bundle import Bundle, BundleError
 from model.shortlist import Shortlist
-from service.engine.beams import Beams, Candidates, StepOutcome
+from service.engine.beams import Beams, Candidates, Floats, Ints, StepOutcome
 from service.engine.choice import unsupported
-from service.engine.cpu.native.candidates import StepArrays, address_of
 from service.engine.cpu.native.library import (
     F32,
     HANDLES,
@@ -28,18 +26,18 @@ from service.engine.cpu.native.library import (
     I64,
     Handle,
     LibraryError,
+    StepArrays,
     address,
+    address_of,
     load,
     most_weight_sum,
 )
 from service.engine.cpu.native.library import instruction_set as find_instruction_set
 from service.engine.cpu.native.pack import write_packed
 from service.engine.logits import Edits
-from service.engine.runner import check_limits, no_scorer, shortest_source
-from service.engine.wire import HeadWeights, SchedulerConfig, TokenScores
+from service.engine.runner import NO_SCORER, BundleRunner
+from service.engine.wire import HeadWeights, TokenScores
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 _MAX_LAYOUTS = 128  # whose arrays a state keeps
 
 
@@ -96,10 +94,7 @@ class NativeState(Handle):
 
     def advance(self, parents: Ints) -> None:
         """Do as `DecoderState.advance`."""
-        arrays = self._arrays
-        if parents is not arrays.next_parents:
-            arrays.next_parents[:] = parents
-        self._library.dg_advance(self.value, len(parents), arrays.next_parents_address)
+        self._library.dg_advance(self.value, len(parents), self._arrays.address_of_parents(parents))
 
     def arrays(self, num_candidates: int) -> StepArrays:
         """Return the arrays of a step of all sentences."""
@@ -111,7 +106,7 @@ class NativeState(Handle):
         return arrays
 
 
-class NativeRunner:
+class NativeRunner(BundleRunner):
     """One bundle in the native library, on one core."""
 
     def __init__(
@@ -128,13 +123,11 @@ class NativeRunner:
             BundleError: the library does not know such a model, or its graphs are damaged.
             LibraryError: there is no library that this process can use.
         """
-        variant = bundle.variant(precision)
-        check_limits(bundle)
+        super().__init__(bundle)
         if reason := unsupported(bundle, precision):
             raise BundleError(f"{bundle.directory}: the native engine does not know {reason}")
-        self.profile, self.warm_up_source = bundle.manifest.profile, shortest_source(bundle.manifest.config)
-        self.has_scorer = bool(variant.scorer)
-        self._library, self._bundle = load(), bundle
+        self.has_scorer = bool(bundle.variant(precision).scorer)
+        self._library = load()
         if not find_instruction_set(instruction_set):
             raise LibraryError(f"this CPU has no {instruction_set or 'AVX2'} instructions")
         most = most_weight_sum(instruction_set)
@@ -143,10 +136,6 @@ class NativeRunner:
                 write_packed(bundle, precision, file, most)
             self._model = open_model(file, instruction_set)
         self._shortlist = _shortlist(bundle)
-
-    def budgets(self, wanted: SchedulerConfig) -> SchedulerConfig:
-        """Return the wanted budgets unchanged: the operator decides how much memory they may take."""
-        return wanted
 
     def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> NativeState:
         return NativeState(self._model, beam_size, self._shortlist if use_shortlist else None)
@@ -187,13 +176,13 @@ class NativeRunner:
         self, encoded: Sequence[tuple[NativeEncoded, int]], translations: Sequence[Sequence[int]]
     ) -> list[TokenScores]:
         if not self.has_scorer:
-            raise no_scorer(self._bundle)
+            raise self._refusal(NO_SCORER)
         pairs = zip(encoded, translations, strict=True)
         return [self._score(batch.sources[index], translation)[0] for (batch, index), translation in pairs]
 
     def _score(self, source: NativeSource, translation: Sequence[int]) -> tuple[TokenScores, Floats]:
         """Return what the model says of a translation, and what each head attends to: [L, H, T, S]."""
-        config, alignment = self._bundle.manifest.config, self._bundle.manifest.alignment
+        config, alignment = self._config, self._bundle.manifest.alignment
         inputs = np.array([self.profile.start, *translation], np.int32)
         following = np.array([*translation, self.profile.end], np.int32)
         log_probs = np.zeros(inputs.size, np.float32)
@@ -208,8 +197,8 @@ class NativeRunner:
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
         if not self.has_scorer:
-            raise no_scorer(self._bundle)
-        config, length = self._bundle.manifest.config, len(source)
+            raise self._refusal(NO_SCORER)
+        config, length = self._config, len(source)
         encoder = np.zeros((config.num_encoder_layers, config.num_heads, length, length), np.float32)
         (encoded,) = self._encode([source], encoder)
         _, cross = self._score(encoded, translation)

@@ -10,24 +10,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from model.config import ModelConfig
 from service.engine.cpu.runner import MASKED, SELF_COLUMNS, CpuCache, CpuEncoded
-from service.engine.runner import CacheShape
 
-SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=2)
+MODEL = ModelConfig(num_decoder_layers=2, num_heads=3, head_width=2)
 Ints = npt.NDArray[np.int64]
 
 
 def encoded(*lengths: int, seed: int = 0) -> CpuEncoded:
     """Random keys and values, also in the padding."""
     rng = np.random.default_rng(seed)
-    shape = (len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
-    arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(2 * SHAPE.num_layers)]
+    shape = (len(lengths), MODEL.num_heads, max(lengths), MODEL.d_head)
+    arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(2 * MODEL.num_decoder_layers)]
     return CpuEncoded(arrays, np.array(lengths, np.int32))
 
 
 def contents(array: int, numbers: Sequence[int]) -> npt.NDArray[np.float32]:
     """[H, C, d_head]: what steps write to the columns of these numbers in the given array; float32 holds it exactly."""
-    place = 10 * np.arange(SHAPE.num_heads)[:, None, None] + np.arange(SHAPE.d_head)
+    place = 10 * np.arange(MODEL.num_heads)[:, None, None] + np.arange(MODEL.d_head)
     return np.asarray(100 * np.array(numbers).reshape(1, -1, 1) + 50 * (array % 2) + place + array // 2 / 2, np.float32)
 
 
@@ -50,7 +50,7 @@ class CheckedCache:
     num_columns: int = 0  # written so far, by any sentence
 
     def __post_init__(self) -> None:
-        self.cache = CpuCache(SHAPE, self.beam_size)
+        self.cache = CpuCache(MODEL, self.beam_size)
 
     def append(self, source: CpuEncoded, indices: Sequence[int]) -> None:
         """Let these sentences of what was encoded join."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 import pytest
 
+from model.config import ModelConfig
 from service.engine.cpu.runner import MASKED
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
@@ -16,13 +17,13 @@ from service.engine.cuda.kv_cache import (
     CudaState,
     SlotMemory,
 )
-from service.engine.cuda.memory import HostDevice, Layout, Rows
+from service.engine.cuda.memory import Layout, Rows
 from service.engine.cuda.slots import StepMemory
 from service.engine.faults import DeviceOutOfMemory
-from service.engine.runner import CacheShape
+from tests.fakes.host_device import HostDevice
 
-SHAPE = CacheShape(num_layers=2, num_heads=3, d_head=4)
-ARRAYS = 2 * SHAPE.num_layers
+MODEL = ModelConfig(num_decoder_layers=2, num_heads=3, head_width=4)
+ARRAYS = 2 * MODEL.num_decoder_layers
 BEAM = 4
 
 Array = npt.NDArray[np.float32]
@@ -35,19 +36,19 @@ def array_at(address: int, shape: tuple[int, ...]) -> Array:
 
 
 def views(slots: SlotMemory, num_slots: int) -> list[Array]:
-    shape = (num_slots, SHAPE.num_heads, slots.num_columns, SHAPE.d_head)
+    shape = (num_slots, MODEL.num_heads, slots.num_columns, MODEL.d_head)
     return [array_at(address, shape) for address in slots.addresses()]
 
 
 def encoded(lengths: Sequence[int], random: np.random.Generator) -> CudaEncoded:
-    shape = (ARRAYS, len(lengths), SHAPE.num_heads, max(lengths), SHAPE.d_head)
+    shape = (ARRAYS, len(lengths), MODEL.num_heads, max(lengths), MODEL.d_head)
     memory = ort.OrtValue.ortvalue_from_numpy(random.normal(size=shape).astype(np.float32), "cpu", 0)
     return CudaEncoded(memory, np.array(lengths, np.int32), max(lengths))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_slots_keep_what_they_hold_whatever_moves(seed):
-    random, slots = np.random.default_rng(seed), SlotMemory(SHAPE, HostDevice(), 4, 64)
+    random, slots = np.random.default_rng(seed), SlotMemory(MODEL, HostDevice(), 4, 64)
     expected: list[Array] = []  # of each slot: [A, H, C, d], as far as it was written
     for _ in range(60):
         match int(random.integers(0, 5)) if expected else 0:
@@ -68,14 +69,14 @@ def test_slots_keep_what_they_hold_whatever_moves(seed):
             case 2:
                 slot = int(random.integers(len(expected)))
                 slots.clear(slot)
-                expected[slot] = np.zeros((ARRAYS, SHAPE.num_heads, slots.num_columns, SHAPE.d_head), np.float32)
+                expected[slot] = np.zeros((ARRAYS, MODEL.num_heads, slots.num_columns, MODEL.d_head), np.float32)
             case 3:
                 columns = int(random.choice([32, 64, 128, 192, 256]))
                 slots.fit(len(expected), columns, len(expected))
                 expected = [array[:, :, :columns] for array in expected]
             case _:
                 slot = int(random.integers(len(expected)))
-                numbers = random.normal(size=(ARRAYS, SHAPE.num_heads, 3, SHAPE.d_head)).astype(np.float32)
+                numbers = random.normal(size=(ARRAYS, MODEL.num_heads, 3, MODEL.d_head)).astype(np.float32)
                 expected[slot] = np.concatenate([numbers, expected[slot][:, :, 3:]], axis=2)
                 for array, values in zip(views(slots, len(expected)), numbers, strict=True):
                     array[slot, :, :3] = values
@@ -86,7 +87,7 @@ def test_slots_keep_what_they_hold_whatever_moves(seed):
 
 
 def state_of(num_sentences: int, pool: CachePool | None = None) -> CudaState:
-    state = CudaState(pool or CachePool(SHAPE, HostDevice(), MASKED), BEAM)
+    state = CudaState(pool or CachePool(MODEL, HostDevice(), MASKED), BEAM)
     state.append(encoded([5] * num_sentences, np.random.default_rng(1)), range(num_sentences))
     return state
 
@@ -97,32 +98,32 @@ def written(state: CudaState) -> dict[str, npt.NDArray[np.generic]]:
     rows = (state.num_slots, state.beam_size)
     layout = Layout(state.step_inputs(rows[0]) | {"tokens": (rows, np.int64), "scores": ((*rows, 1), np.float32)})
     told = StepMemory(given=layout.views(np.full(layout.size, 255, np.uint8)), found={})
-    state.lay_out(told)
+    state.slots.lay_out(told.given["new_places"])
     tokens = np.arange(state.num_sentences * state.beam_size).reshape(-1, state.beam_size)
-    state.write(told, tokens, -tokens.astype(np.float32))
+    state.slots.write(told, tokens, -tokens.astype(np.float32))
     return told.given
 
 
 def step(state: CudaState, random: np.random.Generator) -> npt.NDArray[np.generic]:
-    columns = written(state)["new_places"][state.slots, :, 0, 0, 2]
+    columns = written(state)["new_places"][state.slot_numbers, :, 0, 0, 2]
     state.advance(random.integers(0, BEAM, (state.num_sentences, BEAM)))
     return columns
 
 
 def test_a_slot_that_is_freed_is_the_next_ones_and_nothing_else_moves():
     state = state_of(6)
-    slots = state.slots.tolist()
+    slots = state.slot_numbers.tolist()
 
     state.remove(1)
     state.append(encoded([7], np.random.default_rng(2)), [0])
 
-    assert state.slots.tolist() == [slots[0], slots[5], *slots[2:5], slots[1]]
+    assert state.slot_numbers.tolist() == [slots[0], slots[5], *slots[2:5], slots[1]]
 
 
 @pytest.mark.parametrize("masked", [MASKED, HALF_MASKED])
 @pytest.mark.parametrize("beam_size", [1, 4, 7])
 def test_a_hypothesis_sees_its_own_past_alone_and_writes_the_first_free_column(beam_size, masked):
-    random, state = np.random.default_rng(3), CudaState(CachePool(SHAPE, HostDevice(), masked), beam_size)
+    random, state = np.random.default_rng(3), CudaState(CachePool(MODEL, HostDevice(), masked), beam_size)
     pasts: list[list[set[int]]] = []  # of each sentence, the columns of each hypothesis
     most_columns = 0
     for _ in range(300):
@@ -133,7 +134,7 @@ def test_a_hypothesis_sees_its_own_past_alone_and_writes_the_first_free_column(b
         arrays = written(state)
 
         most_columns = max(most_columns, state.own.num_columns)
-        for slot, past in zip(state.slots.tolist(), pasts, strict=True):
+        for slot, past in zip(state.slot_numbers.tolist(), pasts, strict=True):
             free = sorted(set(range(state.own.num_columns)) - set().union(*past))
             mask = arrays["self_mask"][slot, 0]
             for k, columns in enumerate(past):

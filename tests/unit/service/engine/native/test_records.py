@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from service.engine.cpu.native.build import FLAGS, SOURCES, BuildError, find_compiler
-from service.engine.cpu.native.candidates import _HAS_ENDED, _MAY_END, _NON_FINITE
 from service.engine.cpu.native.library import (
+    _HAS_ENDED,
+    _MAY_END,
     _NO_MEMORY,
+    _NON_FINITE,
     F32,
     I32,
     I64,
