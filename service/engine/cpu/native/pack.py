@@ -7,7 +7,7 @@ Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, 
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,17 +19,17 @@ from model.bundle import Bundle, BundleError
 from model.config import Activation, Architecture, ModelConfig, NormPlacement
 from model.manifest import Variant
 from protos.graph_weights_pb2 import GraphFile, Tensor
+from service.engine.beams import Floats
 from service.engine.cpu.native.library import PANEL, most_weight_sum
 from service.engine.wire import EngineSpec
 
 Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float32]
-
+_Parts = tuple[int, int]  # of an axis: number and width
 
 _MAGIC, _FORMAT = b"DRAGOMAN", 4
 _HEADER = struct.Struct("<8s 4i f 20i f i")  # `Header` of model.h
 _SUMMED_DOTS = 8  # kSummedDots of kernels.h
-_ENTRY = struct.Struct("<2Q")  # offset and length of a tensor
+_PLACE = struct.Struct("<2Q")  # offset and length of a tensor
 _ALIGNMENT = 64
 _BLOCK = 64  # logits come in multiples of it
 _PANELS = 32  # of 16 outputs that are fitted together: what is between stays in cache
@@ -58,7 +58,6 @@ def write_packed(bundle: Bundle, precision: str | None, out: BinaryIO, most_sum:
     """
     try:
         packer = _Packer(bundle.manifest.config, _weights(bundle, bundle.variant(precision)), most_sum)
-        packer.keeps_floats = not any(name.endswith(".int8") for name in packer.weights)
         packer.add_all()
     except KeyError as error:
         raise BundleError(f"{bundle.directory}: the graphs lack {error} of the manifest's model") from error
@@ -104,19 +103,8 @@ class _Packer:
     config: ModelConfig
     weights: dict[str, Array]
     most_sum: int
-    keeps_floats: bool = False
-    # Those that are made together: the bytes of each, and how to make them.
-    tensors: list[tuple[Sequence[int], Callable[[], Sequence[Array]]]] = field(default_factory=list)
-
-    @property
-    def head_width(self) -> int:
-        """Width of one head, padded."""
-        return _padded(self.config.d_head)
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether SSRUs stand in place of the decoder's self-attention."""
-        return self.config.architecture is Architecture.SSRU
+    # Those that are made together: how many, and how.
+    groups: list[tuple[int, Callable[[], Sequence[Array]]]] = field(default_factory=list)
 
     @property
     def num_logits(self) -> int:
@@ -124,6 +112,7 @@ class _Packer:
 
     def add_all(self) -> None:
         config = self.config
+        width, heads = (1, config.d_model), (config.num_heads, config.d_head)
         self.table("embedding", config.vocab_size)
         if not config.shared_embeddings:
             self.table("target_embedding", config.num_target_tokens)
@@ -142,31 +131,31 @@ class _Packer:
         for layer in range(config.num_encoder_layers):
             name = f"encoder.layers.{layer}"
             self.norm(f"{name}.self_attention_norm")
-            self.linear(f"{name}.self_attention.query_key_value", heads_out=3)
-            self.linear(f"{name}.self_attention.output", has_heads_in=True)
+            self.linear(f"{name}.self_attention.query_key_value", width, _times(3, heads))
+            self.linear(f"{name}.self_attention.output", heads, width)
             self.feed_forward(name)
         if config.has_final_norm:
             self.norm("encoder.norm")
-        self.linear("decoder.cross_attention.key_value", heads_out=2 * config.num_decoder_layers)
+        self.linear("decoder.cross_attention.key_value", width, _times(2 * config.num_decoder_layers, heads))
         for layer in range(config.num_decoder_layers):
             name = f"decoder.layers.{layer}"
             self.norm(f"{name}.self_attention_norm")
-            if self.is_recurrent:
-                self.linear(f"{name}.self_attention.input_forget", parts_out=(2, config.d_model))
+            if config.architecture is Architecture.SSRU:
+                self.linear(f"{name}.self_attention.input_forget", width, _times(2, width))
             else:
-                self.linear(f"{name}.self_attention.query_key_value", heads_out=3)
-                self.linear(f"{name}.self_attention.output", has_heads_in=True)
+                self.linear(f"{name}.self_attention.query_key_value", width, _times(3, heads))
+                self.linear(f"{name}.self_attention.output", heads, width)
             self.norm(f"{name}.cross_attention_norm")
-            self.linear(f"{name}.cross_attention.query", heads_out=1)
-            self.linear(f"{name}.cross_attention.output", has_heads_in=True)
+            self.linear(f"{name}.cross_attention.query", width, heads)
+            self.linear(f"{name}.cross_attention.output", heads, width)
             self.feed_forward(name)
         if config.has_final_norm:
             self.norm("decoder.norm")
         self.projection()
 
-    def add(self, array: Array) -> None:
-        """Add a tensor as it is."""
-        self.tensors.append(([array.nbytes], lambda: [array]))
+    def add(self, *arrays: Array) -> None:
+        """Add tensors as they are."""
+        self.groups.append((len(arrays), lambda: arrays))
 
     def plain(self, name: str, shape: Sequence[int]) -> None:
         """Add floats of a graph."""
@@ -191,69 +180,43 @@ class _Packer:
         """Add `Table`: the rows of an embedding, times sqrt(D) where the model has that."""
         width = self.config.d_model
         if (integers := self.weights.get(f"{name}.int8")) is not None:
-            self.add(integers[:num_tokens])
-            self.add(_NOTHING)
-            self.add(self.weights[f"{name}.row_scales"].reshape(-1)[:num_tokens].astype(np.float32))
+            scales = self.weights[f"{name}.row_scales"].reshape(-1)[:num_tokens]
+            self.add(integers[:num_tokens], _NOTHING, scales.astype(np.float32))
             shape = integers.shape
         else:
             rows, scale = self.weights[f"{name}.weight"], self.weights.get(f"{name}.sqrt_d_model", np.float32(1.0))
             shape = rows.shape
-            self.add(_NOTHING)
-            floats = [4 * num_tokens * width], lambda: [rows[:num_tokens].astype(np.float32) * scale.reshape(())]
-            self.tensors.append(floats)
-            self.add(_NOTHING)
+            make = lambda: [_NOTHING, rows[:num_tokens].astype(np.float32) * scale.reshape(()), _NOTHING]  # noqa: E731
+            self.groups.append((3, make))
         if shape[0] < num_tokens or shape[1:] != (width,):
             raise ValueError(f"{name} has shape {shape}, {(num_tokens, width)} is needed")
 
     def feed_forward(self, layer: str) -> None:
         """Add `FeedForward` of a layer."""
-        name, width = f"{layer}.feed_forward", self.config.d_ff
+        name, width, inner = f"{layer}.feed_forward", (1, self.config.d_model), (1, self.config.d_ff)
         self.norm(f"{name}_norm")
         if self.config.gated:
-            self.linear(f"{name}.gate_inner", parts_out=(2, width))
+            self.linear(f"{name}.gate_inner", width, _times(2, inner))
         else:
-            self.linear(f"{name}.inner", parts_out=(1, width))
-        self.linear(f"{name}.outer", parts_in=(1, width))
+            self.linear(f"{name}.inner", width, inner)
+        self.linear(f"{name}.outer", inner, width)
 
-    def linear(
-        self,
-        name: str,
-        *,
-        heads_out: int = 0,
-        has_heads_in: bool = False,
-        parts_out: tuple[int, int] | None = None,
-        parts_in: tuple[int, int] | None = None,
-    ) -> None:
-        """Add `Linear`: weights [I, O] in integers or floats.
-
-        Args:
-            name: of the layer in the graphs.
-            heads_out: how often all heads stand side by side in the outputs; each is padded.
-            has_heads_in: whether all heads stand side by side in the inputs.
-            parts_out: number and width of what else is padded in the outputs.
-            parts_in: the same of the inputs.
-        """
-        heads, width = (self.config.num_heads, self.config.d_head), self.config.d_model
-        ins = parts_in or (heads if has_heads_in else (1, width))
-        outs = parts_out or ((heads_out * heads[0], heads[1]) if heads_out else (1, width))
+    def linear(self, name: str, ins: _Parts, outs: _Parts) -> None:
+        """Add `Linear`: weights [I, O] in integers or floats, each part of whose inputs and outputs is padded."""
         shape = ins[0] * ins[1], outs[0] * outs[1]
         bias = _pad_parts(self.weight(f"{name}.bias", shape[1:]).astype(np.float32), 0, outs)
+        scales, kind = None, "weight"
         if f"{name}.int8" in self.weights:
-            integers, scales = self.weight(f"{name}.int8", shape), self.weight(f"{name}.scales", shape[1:])
-            padded = _pad_parts(_pad_parts(integers, 0, ins), 1, outs)
-            self.add_linear(padded, _pad_parts(scales, 0, outs), bias)
-        else:
-            floats = self.weight(f"{name}.weight", shape)
-            self.add_linear(_pad_parts(_pad_parts(floats, 0, ins), 1, outs), None, bias)
+            scales, kind = _pad_parts(self.weight(f"{name}.scales", shape[1:]), 0, outs), "int8"
+        weights = _pad_parts(_pad_parts(self.weight(f"{name}.{kind}", shape), 0, ins), 1, outs)
+        self.add_linear(weights, scales, bias)
 
     def add_linear(self, weights: Array, scales: Array | None, bias: Floats) -> None:
         """Add `Linear` of weights [I, O] whose sizes are multiples of 16."""
-        size, num_outputs = weights.size, weights.shape[1]
         if scales is None:
-            self.tensors.append(([0, 4 * size, 0, 0], lambda: [_NOTHING, pack_floats(weights), _NOTHING, _NOTHING]))
+            self.groups.append((4, lambda: [_NOTHING, pack_floats(weights), _NOTHING, _NOTHING]))
         else:
-            lengths = [size, 0, 4 * num_outputs, 4 * num_outputs]
-            self.tensors.append((lengths, lambda: _integers(weights, scales, self.most_sum)))
+            self.groups.append((4, lambda: _integers(weights, scales, self.most_sum)))
         self.add(bias)
 
     def projection(self) -> None:
@@ -274,41 +237,31 @@ class _Packer:
             bans[list(self.config.suppressed_ids)] = -np.inf
             self.add(bans)
 
-    def header(self) -> bytes:
-        config = self.config
-        sizes = (config.d_model, config.num_heads, self.head_width)
+    def header(self, num_tensors: int) -> bytes:
+        config, keeps_floats = self.config, not any(name.endswith(".int8") for name in self.weights)
+        sizes = (config.d_model, config.num_heads, _padded(config.d_head))
         return _HEADER.pack(
             _MAGIC, _FORMAT, *sizes, config.d_head**-0.5, _padded(config.d_ff), config.vocab_size,
             config.num_target_tokens, self.num_logits, config.num_encoder_layers, config.num_decoder_layers,
-            config.max_positions, config.relative_distance, self.is_recurrent,
+            config.max_positions, config.relative_distance, config.architecture is Architecture.SSRU,
             config.norm_placement is NormPlacement.PRE, config.embedding_norm,
             config.has_final_norm, config.separate_positions, config.shared_embeddings, config.rms_norm,
-            config.gated, _ACTIVATIONS.index(config.activation), self.keeps_floats, config.suppressed_keep_mass,
-            self.most_sum, config.norm_epsilon, len(self.lengths),
+            config.gated, _ACTIVATIONS.index(config.activation), keeps_floats, config.suppressed_keep_mass,
+            self.most_sum, config.norm_epsilon, num_tensors,
         )  # fmt: skip
 
-    @property
-    def lengths(self) -> list[int]:
-        """Bytes of each tensor."""
-        return [length for lengths, _ in self.tensors for length in lengths]
-
-    def places(self) -> Iterator[tuple[int, int]]:
-        """Yield where each tensor lies: offset and length."""
-        offset = _padded(_HEADER.size, _ALIGNMENT) + len(self.lengths) * _ENTRY.size
-        for length in self.lengths:
-            offset = _padded(offset, _ALIGNMENT)
-            yield offset, length
-            offset += length
-
     def write(self, out: BinaryIO) -> None:
-        header = self.header()
-        out.write(header + b"\0" * (-len(header) % _ALIGNMENT))
-        out.write(b"".join(_ENTRY.pack(*place) for place in self.places()))
-        arrays = (array for _, make in self.tensors for array in make())
-        for (offset, length), array in zip(self.places(), arrays, strict=True):
-            assert array.nbytes == length, "a tensor is not as large as was said"
-            out.write(b"\0" * (offset - out.tell()))
-            out.write(np.ascontiguousarray(array).data)
+        """Write header, places of the tensors and tensors, each of which begins at a multiple of 64 bytes."""
+        num_tensors = sum(number for number, _ in self.groups)
+        begin, places = _padded(_HEADER.size, _ALIGNMENT), list[bytes]()
+        out.write(b"\0" * (begin + num_tensors * _PLACE.size))  # until they are known
+        for _, make in self.groups:
+            for array in make():
+                out.write(b"\0" * (-out.tell() % _ALIGNMENT))
+                places.append(_PLACE.pack(out.tell(), array.nbytes))
+                out.write(np.ascontiguousarray(array).data)
+        out.seek(0)
+        out.write(self.header(num_tensors).ljust(begin, b"\0") + b"".join(places))
 
 
 def _integers(weights: Array, scales: Floats, most_sum: int) -> Sequence[Array]:
@@ -367,8 +320,12 @@ def _padded(number: int, multiple: int = PANEL) -> int:
     return -(-number // multiple) * multiple
 
 
-def _pad_parts(array: Array, axis: int, parts: tuple[int, int]) -> Array:
-    """Pad each of some parts of an axis, number and width, with zeros to a multiple of 16."""
+def _times(number: int, parts: _Parts) -> _Parts:
+    return number * parts[0], parts[1]
+
+
+def _pad_parts(array: Array, axis: int, parts: _Parts) -> Array:
+    """Pad each part of an axis with zeros to a multiple of 16."""
     number, width = parts
     if width % PANEL == 0:
         return array

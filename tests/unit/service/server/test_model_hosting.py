@@ -6,9 +6,9 @@ import pytest
 
 from model.bundle import Bundle, BundleError, default_bundle_dir
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerConfig
-from service.engine.cpu.runner import CpuRunner
 from service.engine.cuda import runner
 from service.engine.wire import SchedulerConfig
+from service.engine.worker import create_runner
 from service.models.repository import BundleVersion, check_in_engine
 from service.server import model_hosting
 from service.server.model_hosting import ModelParts, engine_spec, num_engines, runtime_for
@@ -100,7 +100,7 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
 
     write_echo_bundle(bundle.directory, version="2")
 
-    for load in (check_in_engine, CpuRunner.open, runner.CudaRunner.open):
+    for load in (check_in_engine, create_runner, runner.CudaRunner.open):
         with pytest.raises(BundleError, match="holds another bundle than when this one was checked"):
             load(spec)
 
