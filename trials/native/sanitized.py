@@ -19,7 +19,7 @@ from trials.native import border
 
 _FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1")
 _TESTS = (
-    ("tests/parity/test_native_engine.py",),
+    ("tests/parity/test_native_engine.py", "tests/parity/test_native_search.py"),
     ("tests/parity/test_engine_matches_reference.py", "tests/parity/test_described_models.py", "-k", "native"),
 )
 

@@ -77,8 +77,7 @@ class CpuCache:
         self._own = np.zeros((num_own, 0, H, self._slack, d), np.float32)  # [A, N, H, C, d]
         self._cross = np.zeros((2 * num_layers, 0, H, CROSS_COLUMNS, d), np.float32)
         self._mask = np.zeros((1, 0, beam_size, self._slack, 1), np.float32)  # [1, N, K, C, 1]
-        has_steps = config.relative_distance > 0  # whether the graph must know which step wrote a column
-        self._steps = np.zeros((1, 0, 1, self._slack, 1), np.int64) if has_steps else None
+        self._steps = np.zeros((1, 0, 1, self._slack, 1), np.int64)  # [1, N, 1, C, 1]
         self.columns: Ints = np.zeros(0, np.int64)  # [B]: filled ones; the next step writes the K behind them
         self._limits: Ints = np.zeros(0, np.int64)  # [B]: with so many columns, a sentence is compacted
         self.past_lengths: Ints = np.zeros((0, 1), np.int64)  # [B, 1]: decoder steps behind each sentence
@@ -103,9 +102,9 @@ class CpuCache:
         return self._mask[0, : self.num_sentences, None, :, :, 0]
 
     @property
-    def column_steps(self) -> Ints | None:
-        """[B, C]: the decoder step that wrote each column; None where no graph needs it."""
-        return None if self._steps is None else self._steps[0, : self.num_sentences, 0, :, 0]
+    def column_steps(self) -> Ints:
+        """[B, C]: the decoder step that wrote each column."""
+        return self._steps[0, : self.num_sentences, 0, :, 0]
 
     def append(self, encoded: CpuEncoded, indices: Sequence[int]) -> None:
         """Give some of the encoder's sentences the next slots, in this order."""
@@ -124,11 +123,10 @@ class CpuCache:
 
     def remove(self, index: int, *, is_finite: bool = True) -> None:
         """Free a slot, into which the last sentence moves; what no mask lets through must be finite."""
-        slots = [slots for slots in (self._own, self._cross, self._mask, self._steps) if slots is not None]
         if not is_finite:
             self._own[:, index] = self._cross[:, index] = 0.0
         last = self.num_sentences - 1
-        for array in (array for of_all in slots for array in of_all):  # one by one: there may be no memory for more
+        for array in (*self._own, *self._cross, *self._mask, *self._steps):  # there may be no memory for more at once
             array[index] = array[last]
         for numbers in (self.columns, self._limits, self.past_lengths, self.source_lengths):
             numbers[index] = numbers[last]
@@ -146,8 +144,7 @@ class CpuCache:
         slots, hypotheses = np.arange(self.num_sentences)[:, None], np.arange(self.beam_size)
         new = self.columns[:, None] + hypotheses  # [B, K]
         self._mask[0, slots, hypotheses, new, 0] = 0.0
-        if self._steps is not None:
-            self._steps[0, slots, 0, new, 0] = self.past_lengths
+        self._steps[0, slots, 0, new, 0] = self.past_lengths
 
     def advance(self, parents: Ints) -> None:
         """Count the columns that a decoder step has written, and give every hypothesis its parent's past, [B, K]."""
@@ -166,9 +163,8 @@ class CpuCache:
         columns[:, :, : used.size] = columns[:, :, used]
         mask[:, : used.size] = mask[:, used]
         mask[:, used.size :] = MASKED
-        if self._steps is not None:
-            steps = self._steps[0, index, 0, :, 0]  # [C], a view
-            steps[: used.size] = steps[used]
+        steps = self._steps[0, index, 0, :, 0]  # [C], a view
+        steps[: used.size] = steps[used]
         self.columns[index] = used.size
         self._limits[index] = _round_up(used.size + self._slack, SELF_COLUMNS)
 
@@ -179,8 +175,7 @@ class CpuCache:
         self._own = _resized(self._own, num_used, self.num_sentences, own)
         self._cross = _resized(self._cross, num_used, self.num_sentences, cross)
         self._mask = _resized(self._mask, num_used, self.num_sentences, own, MASKED)
-        if self._steps is not None:
-            self._steps = _resized(self._steps, num_used, self.num_sentences, own)
+        self._steps = _resized(self._steps, num_used, self.num_sentences, own)
 
 
 class CpuRunner(BundleRunner):
@@ -266,11 +261,12 @@ class CpuRunner(BundleRunner):
             "self_mask": state.mask,
             "source_lengths": state.source_lengths,
             "num_candidates": np.array([min(num_candidates, state.beam_size * num_logits)]),
-            **({} if state.column_steps is None else {"column_steps": state.column_steps}),
             **self._decoder.edit_inputs(edits or NO_EDITS, num_logits),
             **dict(zip(self._cross_names, state.cross_arrays(), strict=True)),
             **caches,
         }
+        if self._config.relative_distance:
+            inputs["column_steps"] = state.column_steps
         shape = num_sentences, int(inputs["num_candidates"][0])
         best, ids, check = np.zeros(shape, np.float32), np.zeros(shape, np.int64), np.zeros(num_sentences, np.float32)
         outputs: Arrays = {"candidate_scores": best, "candidate_ids": ids, "check": check}

@@ -3,7 +3,7 @@
 A step runs over a few more slots than there are sentences (`kv_cache.py`), so that few shapes come up; what it says of
 the others is thrown away.  With `cuda_graphs`, the steps of all shapes that usual searches take are recorded at the
 start and replayed from then on: one launch in place of a hundred.  Others are recorded when they come up.  What the
-encoder does for a few sentences is recorded, too (`sentences.py`).
+encoder does for a few sentences is recorded, too (`graphs.py`).
 """
 
 import warnings
@@ -22,6 +22,7 @@ from model.manifest import GPU_PRECISION
 from service.engine.beam import num_candidates
 from service.engine.beams import Candidates, Floats, Ints
 from service.engine.choice import library_problem
+from service.engine.cuda.graphs import BoundStep, CudaEncoder, CudaScorer, Steps
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
     CachePool,
@@ -32,10 +33,8 @@ from service.engine.cuda.kv_cache import (
     source_bucket,
 )
 from service.engine.cuda.memory import CudaDevice, Device
-from service.engine.cuda.sentences import CudaEncoder, CudaScorer
 from service.engine.cuda.session import free_memory, open_on_cuda, require_cuda
 from service.engine.cuda.slots import NativeSlots, Slots
-from service.engine.cuda.steps import BoundStep, Steps
 from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
     NO_HEAD_WEIGHTS,
