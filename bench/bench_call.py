@@ -237,10 +237,10 @@ def _run_without_engine() -> None:
     """Serve with every text answered by itself, in the place of queue and engine."""
     from service.cli.app import app
     from service.engine.wire import FinishReason, Hypothesis, JobResult
+    from service.models.call_scheduler import CallScheduler
     from service.models.catalogue import Settled, Work
-    from service.models.loaded import LoadedModel
 
-    async def answer(self: object, work: Work, call: Any, reservation: Any) -> list[Settled]:
+    async def answer(self: object, model: object, work: Work, call: Any, reservation: Any) -> list[Settled]:
         reservation.take_tokens(sum(len(job.source_ids) for job in work.jobs))
         results: list[Settled] = []
         for job in work.jobs:
@@ -250,7 +250,7 @@ def _run_without_engine() -> None:
             results.append(result)
         return results
 
-    LoadedModel.run = answer  # type: ignore[method-assign]
+    CallScheduler.run_now = answer  # type: ignore[method-assign]
     app(["serve"])
 
 

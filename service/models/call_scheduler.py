@@ -1,49 +1,39 @@
-"""Lets calls in, and has models work for them; a text of a stream waits in line until there is room for it.
+"""Lets calls in, and has the engines of models work for them.
 
-A request that finds no room is refused.  Texts of streams that do not fit stand in lines: first come, first served in
-each line, and nobody polls.  The texts of a line meet the same limits, such as one caller's texts for one model in one
-class.  A refusal in one line says nothing about another line.  The lines know neither the texts nor the room, so the
-waiters try, one after the other.  Each departure from admission makes one offer; the lines get the first offer in
-round-robin order.  A waiter that is refused passes the offer on to the next line.  A waiter that gets in passes it on
-within its own line, because there may be more room, and then the first refusal ends the offer.  So a departure costs
-one refusal where as much gets in as has left, however many lines there are.  No departure is lost: whoever got in will
-leave.
+    room for the characters -> answered before? -> room for the tokens -> in time? -> a job for each segment -> results
 
-Example: line A has the waiters a1 and a2, line B has b1 and b2.  The caller of line A is at its own limit, and one text
-has left.  The offer goes to a1, which is refused and passes it on.  b1 gets in and passes the offer to b2, which is
-refused.  The offer was of use, so it ends.  The offer of the next departure goes to line A first.
+A request that finds no room is refused.  A text of a stream waits in line until there is some, and holds nothing
+meanwhile.
 """
 
-import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, TypeVar
+from asyncio import Event
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
-from service.errors import DeadlineExceeded, OutOfMemory, Overloaded
+from service.engine.wire import Job, JobResult, SearchParams
+from service.errors import DeadlineExceeded, OutOfMemory, Overloaded, Wait
 from service.models.catalogue import Catalogue, ServedModel, Settled, Work
+from service.models.translation_cache import Key, TranslationCache
 from service.scheduler.admission import MIN_RETRY_S, Admission, Kind, Reservation
+from service.scheduler.pool import EnginePool
+from service.scheduler.waiting_lines import WaitingLines
 
 _Result = TypeVar("_Result")
 
 
 class CallScheduler:
-    """Lets calls in, and has models work for them; a frontend in another process has a `RemoteScheduler` in its place.
+    """What calls find in the scheduler process; a frontend in another process has a `RemoteScheduler` in its place."""
 
-    A request that finds no room is refused.  A text of a stream waits in line until there is some, and holds nothing
-    meanwhile.
-    """
-
-    def __init__(self, catalogue: Catalogue, limits: LimitsConfig) -> None:
-        """Let calls in that find their models in `catalogue`."""
+    def __init__(self, catalogue: Catalogue, limits: LimitsConfig, cache: TranslationCache | None = None) -> None:
+        """Let calls in that find their models in `catalogue`; without a cache, every sentence goes to an engine."""
         self.catalogue = catalogue
         self.lines = WaitingLines()
-        self._empty = asyncio.Event()
+        self._limits = limits
+        self._cache = cache
+        self._empty = Event()
         self.admission = Admission(limits, on_empty=self._empty.set, on_leave=self.lines.departed)
 
     async def open_stream(self, caller: Caller) -> Reservation:
@@ -57,26 +47,35 @@ class CallScheduler:
         else:
             await model.load(call, reservation)
 
+    def refuse_early(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
+        """Raise Overloaded if no text, however short, can be taken; before a long one is tokenised."""
+        _check_time((), model.default_params, call, reservation, _pool_of(model))
+
     async def run(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """As `ServedModel.run`."""
+        """Have engines do all jobs, in order; one for which the model gave no numbers has its own error.
+
+        Raises:
+            Overloaded: the texts do not fit in the queue, would wait too long or be too late.
+            DeadlineExceeded, Unavailable: the call has no answer; jobs that still run are cancelled.
+        """
         if not reservation.is_of_stream:
-            return await model.run(work, call, reservation)
+            return await self.run_now(model, work, call, reservation)
         if work.is_continuation:
             with reservation.part() as own:
-                return await model.run(work, call, own)
-        return await self._in_turn(model, call, lambda own: _run_anew(model, work, call, own))
+                return await self.run_now(model, work, call, own)
+        return await self._in_turn(model, call, lambda own: self._run_anew(model, work, call, own))
 
     async def run_for(self, model: ServedModel, work: Work, call: Call, kind: Kind) -> list[Settled]:
         """Have a model work for a call of another process, where its reservation is of this kind; raises as `run`."""
         if kind == "stream":
-            return await self._in_turn(model, call, lambda own: _run_anew(model, work, call, own))
+            return await self._in_turn(model, call, lambda own: self._run_anew(model, work, call, own))
         if kind == "part":
             reservation = self.admission.admit_part(call.caller)
         else:
             now = time.monotonic()
             reservation = self.admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
         with reservation:
-            return await _run_anew(model, work, call, reservation)
+            return await self._run_anew(model, work, call, reservation)
 
     async def all_left(self) -> None:
         """Return when every call that was let in has been answered."""
@@ -107,13 +106,44 @@ class CallScheduler:
                     retry_after_s = _pause_s(error)
                     place.join()  # it has left the line if an engine was too full for what admission had let in
 
+    async def _run_anew(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+        """Have a model work whose texts hold nothing yet."""
+        reservation.take_characters(work.characters)
+        if not model.is_loaded:
+            await model.load(call, reservation)
+        return await self.run_now(model, work, call, reservation)
 
-async def _run_anew(model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-    """Have a model work whose texts hold nothing yet."""
-    reservation.take_characters(work.characters)
-    if not model.is_loaded:
-        await model.load(call, reservation)
-    return await model.run(work, call, reservation)
+    async def run_now(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+        """As `run`, for texts whose characters the reservation holds."""
+        pool = _pool_of(model)
+        if work.allow_smaller_beam:
+            threshold_s = self._limits.brownout_seconds
+            work = with_smaller_beam(work, waiting_s=pool.queued_work_s, threshold_s=threshold_s)
+        try:
+            if self._cache is not None and work.may_use_cache:
+                return await _run_cached(self._cache, model, work, call, reservation)
+            return await run_work(work, call, reservation, pool)
+        except Overloaded as error:
+            if error.reason in {"queue_seconds", "deadline_unattainable"}:
+                error.wait = self._wait_of(call)
+            raise
+
+    def _wait_of(self, call: Call) -> Wait | None:
+        """Return how long the next text of this call's caller would wait, at the model with the shortest wait.
+
+        None for work of a lower class than the caller may ask for: its next text may be of a higher one.  None also
+        where a model is not loaded: nothing waits there.
+        """
+        models = self.catalogue.models
+        if call.priority is not call.caller.priority or not models or not all(one.is_loaded for one in models):
+            return None
+        forecasts = [_pool_of(one).typical_forecast(one.default_params, call) for one in models]
+        return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
+
+
+def _pool_of(model: ServedModel) -> EnginePool:
+    assert model.pool is not None, "its engines are in another process"
+    return model.pool
 
 
 def _pause_s(refusal: Overloaded) -> float:
@@ -130,131 +160,74 @@ def _pause_s(refusal: Overloaded) -> float:
     return max(refusal.retry_after_s, MIN_RETRY_S)  # limits.retry_after_s may be 0: it would do nothing but try
 
 
-Line = Hashable  # the name of a line
+async def _run_cached(
+    cache: TranslationCache, model: ServedModel, work: Work, call: Call, reservation: Reservation
+) -> list[Settled]:
+    """Return what the cache has, and what the engines make of the rest, each sentence once."""
+    # What is never kept has its place as its key.
+    keys = [cache.key(model.number, call.caller, job) or place for place, job in enumerate(work.jobs)]
+    settled: dict[Key | int, Settled] = {}
+    asked: dict[Key | int, int] = {}  # the place of the sentence that an engine is asked about
+    for place, key in enumerate(keys):
+        if key in settled or key in asked:
+            continue
+        if isinstance(key, Key) and (known := cache.find(key)) is not None:
+            settled[key] = known
+        else:
+            asked[key] = place
+    if asked:
+        rest = work._replace(jobs=[work.jobs[place] for place in asked.values()])
+        for key, result in zip(asked, await run_work(rest, call, reservation, _pool_of(model)), strict=True):
+            settled[key] = result
+            if isinstance(key, Key) and isinstance(result, JobResult):
+                cache.keep(key, result)
+    else:
+        reservation.got_room()
+    results: list[Settled] = []
+    for place, key in enumerate(keys):
+        result = settled[key]
+        if asked.get(key) != place and isinstance(result, JobResult):
+            result = result._replace(queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0, row_steps=0)
+            call.job_finished(result)
+        results.append(result)
+    return results
 
 
-@dataclass(slots=True)
-class Offer:
-    """The chance to try again that a departure gives; it goes from line to line until somebody got in with it."""
+def with_smaller_beam(work: Work, *, waiting_s: float, threshold_s: float | None) -> Work:
+    """Halve the beams from `threshold_s` of waiting work on, and once more from twice as much on.
 
-    lines_left: int  # that have not had it
-    was_of_use: bool = False  # somebody got in: the next refusal ends it
+    5 becomes 2, then 1; never less than the hypotheses that were asked for.  Without a threshold the beams stay.
+    """
+    if threshold_s is None or waiting_s < threshold_s:
+        return work
+    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
 
+    def halved(params: SearchParams) -> SearchParams:
+        return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
 
-class WaitingLines:
-    """The lines in front of admission."""
-
-    def __init__(self) -> None:
-        # The line that gets the next offer is the first one, and the first waiter of a line is found fast after many
-        # have left.
-        self._lines: OrderedDict[Line, OrderedDict[Waiter, None]] = OrderedDict()
-
-    def has_line(self, line: Line) -> bool:
-        """Whether somebody waits there already, so that a new text has to queue."""
-        return line in self._lines
-
-    def queue(self, line: Line) -> "Waiter":
-        """Return a waiter at the end of the line: a context manager that leaves the line at its end."""
-        waiter = Waiter(self, line)
-        waiter.join()
-        return waiter
-
-    def departed(self) -> None:
-        """Make an offer: something has left admission."""
-        if self._lines:
-            self.make(Offer(len(self._lines)))
-
-    def make(self, offer: Offer) -> None:
-        """Make an offer to the next line; it ends if every line has had it."""
-        if offer.lines_left and self._lines:
-            offer.lines_left -= 1
-            line, waiters = next(iter(self._lines.items()))
-            self._lines.move_to_end(line)
-            next(iter(waiters)).call(offer)
-
-    def add(self, waiter: "Waiter", line: Line) -> None:
-        """Put a waiter at the end of its line."""
-        self._lines.setdefault(line, OrderedDict())[waiter] = None
-
-    def is_first(self, waiter: "Waiter", line: Line) -> bool:
-        """Whether the waiter is the first of its line."""
-        return next(iter(self._lines.get(line, ())), None) is waiter
-
-    def remove(self, waiter: "Waiter", line: Line, offer: Offer | None) -> None:
-        """Take a waiter out of its line; the next one gets its offer, and tries even without one."""
-        was_first, waiters = self.is_first(waiter, line), self._lines[line]
-        del waiters[waiter]
-        if not waiters:
-            del self._lines[line]
-            if offer is not None:
-                self.make(offer)
-        elif was_first:  # nothing left admission, but the first of this line got in: it may try until it is refused
-            next(iter(waiters)).call(offer or Offer(0, was_of_use=True))
+    return work._replace(jobs=[job._replace(params=halved(job.params)) for job in work.jobs])
 
 
-class Waiter:
-    """One text that waits in a line."""
+async def run_work(work: Work, call: Call, reservation: Reservation, pool: EnginePool) -> list[Settled]:
+    """Have the engines do all jobs, as `CallScheduler.run`."""
+    jobs = [_in_one_row(job) if job.scored_ids is not None else job for job in work.jobs]
+    lengths = [job.num_tokens for job in jobs]
+    reservation.take_tokens(sum(lengths), is_continuation=work.is_continuation)
+    if not work.is_continuation:
+        _check_time(lengths, jobs[0].params, call, reservation, pool)
+    reservation.got_room()
+    call.phase = "queue"
+    return await pool.run(jobs, call)
 
-    def __init__(self, lines: WaitingLines, line: Line) -> None:
-        self._lines = lines
-        self._line = line
-        self._is_in_line = False
-        self._call = asyncio.Event()
-        self._offer: Offer | None = None  # that it was called with, or tries with
 
-    def join(self) -> None:
-        """Stand at the end of the line, unless it is in it already."""
-        if not self._is_in_line:
-            self._is_in_line = True
-            self._call.clear()
-            self._lines.add(self, self._line)
+def _check_time(
+    lengths: Sequence[int], params: SearchParams, call: Call, reservation: Reservation, pool: EnginePool
+) -> None:
+    """Refuse texts with so many source tokens each if they would wait too long or be too late."""
+    ahead_s, finish_s = pool.forecast(lengths, params, call)
+    reservation.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
 
-    async def turn(self, within_s: float | None = None) -> None:
-        """Return when the waiter is first in line and was called.  A second call says that the try was refused.
 
-        Args:
-            within_s: the first in line waits no longer than this: some room comes back without a departure.
-        """
-        if self._offer is not None and not self._call.is_set():  # refused, and nothing has left meanwhile
-            offer, self._offer = self._offer, None
-            if not offer.was_of_use:
-                self._lines.make(offer)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._call.wait()
-        if not self._lines.is_first(self, self._line):
-            await self._call.wait()
-        self._call.clear()
-
-    def call(self, offer: Offer) -> None:
-        """Let the waiter try; one that tries now may try once more."""
-        if self._offer is None:
-            self._offer = offer
-        else:  # it is worth as much as both
-            self._offer.lines_left = max(self._offer.lines_left, offer.lines_left)
-            self._offer.was_of_use = self._offer.was_of_use and offer.was_of_use
-        self._call.set()
-
-    def enter(self) -> None:
-        """Leave the line because admission has let the text in; there may be room for others, too."""
-        offer = self._offer or Offer(0)
-        offer.was_of_use = not self._call.is_set()  # a departure while it tried is still to be of use
-        self._leave(offer)
-
-    def leave(self) -> None:
-        """Give up waiting; after `enter`, and a second time, this does nothing."""
-        self._leave(self._offer)
-
-    def _leave(self, offer: Offer | None) -> None:
-        self._offer = None
-        if self._is_in_line:
-            self._is_in_line = False
-            self._lines.remove(self, self._line, offer)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.leave()
+def _in_one_row(job: Job) -> Job:
+    """Return a job that scores as it runs: in one pass over both sides."""
+    return job._replace(params=job.params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1))

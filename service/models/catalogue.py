@@ -13,6 +13,7 @@ from service.errors import InternalError, NotFound
 from service.models.info import TextCodec, pair_distance
 from service.records import ModelInfo
 from service.scheduler.admission import Reservation
+from service.scheduler.pool import EnginePool
 
 Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
 
@@ -64,9 +65,15 @@ class UseCount:
 class ServedModel(Protocol):
     """A model as calls use it: its codec turns texts into token ids and back, everything else has only ids."""
 
+    number: int  # among all models of the scheduler process
     info: ModelInfo
     default_params: SearchParams
     in_use: UseCount
+
+    @property
+    def pool(self) -> EnginePool | None:
+        """Its engines; None in the process of a frontend, where it has none."""
+        ...
 
     @property
     def is_loaded(self) -> bool:
@@ -84,19 +91,6 @@ class ServedModel(Protocol):
         Raises:
             Overloaded: the call would be too late, or there is no room for the model in memory.
             Unavailable, FailedPrecondition: it cannot be loaded.
-        """
-        ...
-
-    def refuse_early(self, call: Call, reservation: Reservation) -> None:
-        """Raise Overloaded if no text, however short, can be taken; before a long one is tokenised."""
-        ...
-
-    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """Have engines do all jobs, in order; one for which the model gave no numbers has its own error.
-
-        Raises:
-            Overloaded: the texts do not fit in the queue, would wait too long or be too late.
-            DeadlineExceeded, Unavailable: the call has no answer; jobs that still run are cancelled.
         """
         ...
 

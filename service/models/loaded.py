@@ -3,15 +3,13 @@
     UNLOADED -> LOADING -> SERVING -> DRAINING        and from each, whatever goes wrong, -> DRAINING
 
 Where memory is limited, a model goes back to UNLOADED, without tokenizer and engines, and may be loaded again.  A model
-knows its own bundle; it knows no other model, nor why it is started or stopped.  For a call it does this:
-
-    answered before? -> room for the tokens -> in time? -> a job for each segment -> results
+knows its own bundle; it knows no other model, nor why it is started or stopped.  It runs no call (`call_scheduler.py`).
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import count
@@ -23,12 +21,11 @@ from service.call import Call
 from service.config import ServerConfig
 from service.engine.wire import Job, JobResult, SearchParams
 from service.engine.worker import return_freed_memory
-from service.errors import InternalError, Overloaded, Wait
+from service.errors import InternalError
 from service.models.cache import ModelCache
-from service.models.catalogue import Settled, UseCount, Work
+from service.models.catalogue import UseCount
 from service.models.info import TextCodec, search_params
 from service.models.repository import BundleVersion, load_tokenizer
-from service.models.translation_cache import Key, TranslationCache
 from service.records import ModelInfo, TranslateOptions
 from service.scheduler.admission import Reservation
 from service.scheduler.pool import EnginePool
@@ -56,9 +53,7 @@ class LoadedModel:
         info: ModelInfo,
         pool: EnginePool,
         config: ServerConfig,
-        wait_of: Callable[[Call], Wait | None] = lambda _: None,
         model_cache: ModelCache | None = None,
-        cache: TranslationCache | None = None,
     ) -> None:
         """Nothing runs yet.
 
@@ -66,9 +61,7 @@ class LoadedModel:
             candidate: where the bundle was found.
             info: how the server offers the model.
             pool: of engines that run this bundle, not started.
-            wait_of: see `Registry.wait_of`.
             model_cache: loads the model for a call; None: it is loaded before any call finds it.
-            cache: of all models; None: every sentence goes to an engine.
         """
         self.number = next(_numbers)  # among all models of this process
         self.candidate = candidate
@@ -81,9 +74,7 @@ class LoadedModel:
         self.offers = UseCount()  # by frontends whose calls may find it
         self.state = ModelState.UNLOADED
         self._config = config
-        self._wait_of = wait_of
         self._model_cache = model_cache
-        self._cache = cache
         self._codec: TextCodec | None = None
         self._is_tested = False
         self._changing = asyncio.Lock()
@@ -165,56 +156,6 @@ class LoadedModel:
         if self.state is not ModelState.DRAINING:  # calls that have found it may still need it loaded
             self.state = state
 
-    def refuse_early(self, call: Call, reservation: Reservation) -> None:
-        """Raise Overloaded if no text, however short, can be taken."""
-        check_time((), self.default_params, call, reservation, self.pool)
-
-    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """Return what the engines make of the jobs; raises as `ServedModel.run`."""
-        if work.allow_smaller_beam:
-            threshold_s = self._config.limits.brownout_seconds
-            work = with_smaller_beam(work, waiting_s=self.pool.queued_work_s, threshold_s=threshold_s)
-        try:
-            if self._cache is not None and work.may_use_cache:
-                return await self._run_cached(self._cache, work, call, reservation)
-            return await run_work(work, call, reservation, self.pool)
-        except Overloaded as error:
-            if error.reason in {"queue_seconds", "deadline_unattainable"}:
-                error.wait = self._wait_of(call)
-            raise
-
-    async def _run_cached(
-        self, cache: TranslationCache, work: Work, call: Call, reservation: Reservation
-    ) -> list[Settled]:
-        """Return what the cache has, and what the engines make of the rest, each sentence once."""
-        # What is never kept has its place as its key.
-        keys = [cache.key(self.number, call.caller, job) or place for place, job in enumerate(work.jobs)]
-        settled: dict[Key | int, Settled] = {}
-        asked: dict[Key | int, int] = {}  # the place of the sentence that an engine is asked about
-        for place, key in enumerate(keys):
-            if key in settled or key in asked:
-                continue
-            if isinstance(key, Key) and (known := cache.find(key)) is not None:
-                settled[key] = known
-            else:
-                asked[key] = place
-        if asked:
-            rest = work._replace(jobs=[work.jobs[place] for place in asked.values()])
-            for key, result in zip(asked, await run_work(rest, call, reservation, self.pool), strict=True):
-                settled[key] = result
-                if isinstance(key, Key) and isinstance(result, JobResult):
-                    cache.keep(key, result)
-        else:
-            reservation.got_room()
-        results: list[Settled] = []
-        for place, key in enumerate(keys):
-            result = settled[key]
-            if asked.get(key) != place and isinstance(result, JobResult):
-                result = result._replace(queue_s=0.0, encode_s=0.0, decode_s=0.0, num_steps=0, row_steps=0)
-                call.job_finished(result)
-            results.append(result)
-        return results
-
     async def drain(self, within_s: float) -> bool:
         """Return whether all calls that use the model have ended in time; from now on no call may find it."""
         self.state = ModelState.DRAINING
@@ -229,49 +170,7 @@ class LoadedModel:
     async def close(self) -> None:
         """End the engines in any state; calls that still use the model fail with Unavailable."""
         self.state = ModelState.DRAINING
-        if self._cache is not None:
-            self._cache.forget(self.number)
         await self.pool.close()
-
-
-def with_smaller_beam(work: Work, *, waiting_s: float, threshold_s: float | None) -> Work:
-    """Halve the beams from `threshold_s` of waiting work on, and once more from twice as much on.
-
-    5 becomes 2, then 1; never less than the hypotheses that were asked for.  Without a threshold the beams stay.
-    """
-    if threshold_s is None or waiting_s < threshold_s:
-        return work
-    num_halvings = 2 if waiting_s >= 2 * threshold_s else 1
-
-    def halved(params: SearchParams) -> SearchParams:
-        return params._replace(beam_size=max(params.beam_size >> num_halvings, params.num_hypotheses, 1))
-
-    return work._replace(jobs=[job._replace(params=halved(job.params)) for job in work.jobs])
-
-
-async def run_work(work: Work, call: Call, reservation: Reservation, pool: EnginePool) -> list[Settled]:
-    """Have the engines do all jobs, as `ServedModel.run`."""
-    jobs = [_in_one_row(job) if job.scored_ids is not None else job for job in work.jobs]
-    lengths = [job.num_tokens for job in jobs]
-    reservation.take_tokens(sum(lengths), is_continuation=work.is_continuation)
-    if not work.is_continuation:
-        check_time(lengths, jobs[0].params, call, reservation, pool)
-    reservation.got_room()
-    call.phase = "queue"
-    return await pool.run(jobs, call)
-
-
-def check_time(
-    lengths: Sequence[int], params: SearchParams, call: Call, reservation: Reservation, pool: EnginePool
-) -> None:
-    """Refuse texts with so many source tokens each if they would wait too long or be too late."""
-    ahead_s, finish_s = pool.forecast(lengths, params, call)
-    reservation.check(ahead_s, finish_s, now=time.monotonic(), deadline=call.deadline)
-
-
-def _in_one_row(job: Job) -> Job:
-    """Return a job that scores as it runs: in one pass over both sides."""
-    return job._replace(params=job.params._replace(beam_size=1, num_hypotheses=1, max_target_tokens=1))
 
 
 # One golden sentence in so many may differ: another engine or processor rounds otherwise, and a near-tie between two

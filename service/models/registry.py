@@ -4,21 +4,20 @@ Calls find the models that serve in the registry's catalogue.  The reloader deci
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from service.call import Call
 from service.config import ServerConfig
 from service.engine.worker import return_freed_memory
-from service.errors import DragomanError, Wait
+from service.errors import DragomanError
 from service.models.cache import ModelCache
 from service.models.catalogue import Catalogue
 from service.models.loaded import LoadedModel, ModelState
 from service.models.repository import BundleVersion
+from service.models.translation_cache import TranslationCache
 from service.scheduler.pool import EnginePool
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
@@ -85,6 +84,7 @@ class Registry:
         self.model_cache = ModelCache(config, metrics, self)
         self._drain_s = config.limits.max_request_seconds  # no call uses a version for longer that was replaced
         self.catalogue = Catalogue()
+        self.translation_cache = TranslationCache(config.limits.translation_cache_mb << 20, metrics)
         self._offer: OfferModels | None = None
         self._serving: dict[str, LoadedModel] = {}  # by the candidate's name; the default first, then in order of names
         self._loading: set[LoadedModel] = set()
@@ -172,18 +172,6 @@ class Registry:
         if self._offer is not None:
             await self._offer(self.models)
 
-    def wait_of(self, call: Call) -> Wait | None:
-        """Return how long the next text of this call's caller would wait, at the model with the shortest wait.
-
-        None for work of a lower class than the caller may ask for: its next text may be of a higher one.  None also
-        where a model is not loaded: nothing waits there.
-        """
-        models = self.models
-        if call.priority is not call.caller.priority or not models or not all(one.is_loaded for one in models):
-            return None
-        forecasts = [one.pool.typical_forecast(one.default_params, call) for one in models]
-        return Wait(time.monotonic(), *(min(times) for times in zip(*forecasts, strict=True)))
-
     def refuse(self, candidate: BundleVersion, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""
         # A single bundle of any name replaces the model that serves.
@@ -221,6 +209,7 @@ class Registry:
             await model.close()
         finally:  # otherwise its engines would be counted for ever
             del self._leaving[model]
+            self.translation_cache.forget(model.number)
             self.model_cache.wake()
         return_freed_memory()
         get_logger().info("model_retired", **which)

@@ -45,7 +45,7 @@ class TranslationCache:
     def __init__(self, max_bytes: int, metrics: Metrics) -> None:
         """Keep nothing yet; with `max_bytes` 0, never anything."""
         self.num_bytes = 0
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._metrics = metrics
         self._entries: OrderedDict[Key, _Kept] = OrderedDict()
         metrics.watch("translation_cache_bytes", lambda: self.num_bytes)
@@ -75,11 +75,11 @@ class TranslationCache:
         """Keep an answer that was not there, if it is not too large."""
         kept = tuple([(_packed(one.token_ids), one.score, one.finish_reason) for one in result.hypotheses])
         num_bytes = _size(key, kept)
-        if num_bytes * _MAX_SHARE > self._max_bytes or key in self._entries:
+        if num_bytes * _MAX_SHARE > self.max_bytes or key in self._entries:
             return
         self._entries[key] = kept
         self.num_bytes += num_bytes
-        while self.num_bytes > self._max_bytes:
+        while self.num_bytes > self.max_bytes:
             self.num_bytes -= _size(*self._entries.popitem(last=False))
             self._metrics.translation_cache_evicted()
 

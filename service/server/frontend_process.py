@@ -46,7 +46,7 @@ class SchedulerService(Protocol):
     """What a frontend asks of the scheduler process, beside `ServerStatus`; both read the clock time.monotonic()."""
 
     async def run(self, model: int, work: Work, call: Call, kind: Kind) -> list[Settled]:
-        """Have the engines of a model work for a call; raises as `ServedModel.run`.
+        """Have the engines of a model work for a call; raises as `CallScheduler.run`.
 
         Args:
             model: its number.
@@ -200,9 +200,18 @@ class RemoteScheduler(CallScheduler):
         """As `ServedModel.load`: a tokenizer needs no room."""
         await model.load(call, reservation)
 
+    def refuse_early(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
+        """Refuse nothing: only the scheduler process knows how much work waits."""
+
     async def run(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """As `ServedModel.run`: texts of streams wait in the scheduler process."""
-        return await model.run(work, call, reservation)
+        """Have the scheduler process do the work, where texts of streams wait; raises as `CallScheduler.run`."""
+        call.phase = "queue"
+        kind: Kind = "part" if work.is_continuation else reservation.kind
+        results = await self._peer.call(SchedulerService.run, model.number, work, call, kind)
+        for result in results:
+            if isinstance(result, JobResult):
+                call.job_finished(result)
+        return results
 
 
 class RemoteModel:
@@ -210,7 +219,9 @@ class RemoteModel:
 
     def __init__(self, peer: Peer, offered: OfferedModel, limits: LimitsConfig) -> None:
         """Load nothing yet."""
+        self.number = offered.number
         self.info = offered.info
+        self.pool = None
         self.default_params = search_params(offered.info, NO_OPTIONS)
         self.in_use = UseCount(self._tell_if_unused)
         self._peer = peer
@@ -259,19 +270,6 @@ class RemoteModel:
                     max_characters=self._limits.max_characters,
                     max_source_tokens=offered.info.max_source_tokens,
                 )
-
-    def refuse_early(self, call: Call, reservation: Reservation) -> None:
-        """Refuse nothing: only the scheduler process knows how much work waits."""
-
-    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """Have the scheduler process do the work; raises as `ServedModel.run`."""
-        call.phase = "queue"
-        kind: Kind = "part" if work.is_continuation else reservation.kind
-        results = await self._peer.call(SchedulerService.run, self._offered.number, work, call, kind)
-        for result in results:
-            if isinstance(result, JobResult):
-                call.job_finished(result)
-        return results
 
     def retire(self) -> None:
         """No later call finds the model: tell the scheduler process once no call uses it any more."""

@@ -22,7 +22,6 @@ from service.models.info import describe
 from service.models.loaded import LoadedModel
 from service.models.registry import Registry
 from service.models.repository import IN_ENGINE, BundleChecker, BundleVersion, bundle_source, device_for
-from service.models.translation_cache import TranslationCache
 from service.models.watch import Reloader
 from service.scheduler.pool import EnginePool, PoolConfig
 from service.telemetry.logs import get_logger
@@ -43,7 +42,6 @@ class ModelParts:
         """Load nothing yet."""
         self._config = config
         self.metrics = Metrics(methods=counted_methods())
-        self.translation_cache = TranslationCache(config.limits.translation_cache_mb << 20, self.metrics)
         self.registry = Registry(config, self.metrics)
         self.reloader = Reloader(
             self.registry,
@@ -75,8 +73,7 @@ class ModelParts:
         )
         info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
         info = replace(info, runtime=runtime.runtime, runtime_detail=runtime.detail)
-        registry, cache = self.registry, self.translation_cache if config.limits.translation_cache_mb else None
-        return LoadedModel(candidate, bundle, info, pool, config, registry.wait_of, registry.model_cache, cache)
+        return LoadedModel(candidate, bundle, info, pool, config, self.registry.model_cache)
 
     async def close(self) -> None:
         """End everything, in whatever state it is."""

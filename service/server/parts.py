@@ -46,14 +46,16 @@ class Parts:
         self.usage_meter = UsageMeter(metrics)
         self.readiness = Readiness(self._can_work, config.lifecycle.unready_exit_s)
         status = OwnStatus(self)
-        own, scheduler = None, CallScheduler(models.registry.catalogue, config.limits)
+        registry = models.registry
+        cache = registry.translation_cache if config.limits.translation_cache_mb else None
+        own, scheduler = None, CallScheduler(registry.catalogue, config.limits, cache)
         if num_frontends(config) == 1:
             own = Frontend(config, scheduler, metrics, self.usage_meter, models.executor, status)
         else:
             load_traces(config.telemetry)  # raises here what it would raise in the other processes
         self.frontends = Frontends(config, own, scheduler, metrics, self.usage_meter, status)
         self.admission = scheduler.admission
-        models.registry.model_cache.other_pids = self.frontends.pids
+        registry.model_cache.other_pids = self.frontends.pids
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / config.limits.max_queued_tokens)
         metrics.watch("edges_missing", lambda: sum(one.supervisor.is_missing for one in self.frontends.processes))
         metrics.watch("ready", lambda: self.readiness.is_ready)

@@ -66,11 +66,11 @@ async def _scores(
     translator: Translator, model: ServedModel, request: ScoreRequest, call: Call, reservation: Reservation
 ) -> list[PairScore]:
     if not model.is_loaded:
-        await model.load(call, reservation)
+        await translator.scheduler.load(model, call, reservation)
     num_characters = sum([len(source) + len(target) for source, target in request.pairs])
     reservation.take_characters(num_characters)
     if num_characters > INLINE_CHARACTERS:  # refused before it costs anything
-        model.refuse_early(call, reservation)
+        translator.scheduler.refuse_early(model, call, reservation)
     call.phase, started = "tokenize", time.monotonic()
     info, codec = for_request(model.info, model.codec, request.source_language, request.target_language)
     pairs = list(enumerate(request.pairs))
@@ -82,7 +82,8 @@ async def _scores(
     call.source_tokens = sum([len(one.source_ids) for one in good])
     params, shows_heads = model.default_params, request.return_heads
     jobs = [Job(one.source_ids, params, scored_ids=one.target_ids, shows_heads=shows_heads) for one in good]
-    results = iter(await model.run(Work(jobs, characters=num_characters), call, reservation) if jobs else ())
+    work = Work(jobs, characters=num_characters)
+    results = iter(await translator.scheduler.run(model, work, call, reservation) if jobs else ())
     call.phase, started = "detokenize", time.monotonic()
     settled = [(one, next(results)) if isinstance(one, _Encoded) else one for one in encoded]
     scores = await translator.in_executor(

@@ -87,7 +87,7 @@ class Translator:
         self.usage_meter = usage_meter
         self.limits = limits
         self.executor = executor
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._glossaries = glossaries or Glossaries(None, period_s=0.0)
         self._last_terms: tuple[tuple[Term, ...], Glossary | None] = (), None  # those of a stream are indexed once
         self._waits: dict[Identity, Wait] = {}  # told with the last refusal of each caller
@@ -139,15 +139,15 @@ class Translator:
         model, params = self.resolve(request, call)
         with model.in_use:
             if not model.is_loaded:
-                await self._scheduler.load(model, call, reservation)
+                await self.scheduler.load(model, call, reservation)
                 params = self._params(request, model)  # its tokenizer may have been missing
             num_characters = sum(map(len, request.texts))
             is_long = num_characters * params.num_hypotheses > INLINE_CHARACTERS
             if not reservation.is_of_stream:  # refused before it costs anything
                 reservation.take_characters(num_characters)
                 if is_long:
-                    model.refuse_early(call, reservation)
-            runs, here = _Runs(self._scheduler, model, request, call, reservation), asyncio.get_running_loop()
+                    self.scheduler.refuse_early(model, call, reservation)
+            runs, here = _Runs(self.scheduler, model, request, call, reservation), asyncio.get_running_loop()
             batcher = SearchBatcher((lambda jobs: in_loop(runs(jobs), here)) if is_long else runs, in_turns=is_long)
             settings = settings_of(request, model.info, model.codec, params, batcher, self._glossary(request))
             work = _translate_texts(request, settings, call)

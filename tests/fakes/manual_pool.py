@@ -10,14 +10,13 @@ from model.tokenizer import SupportsTokens
 from service.call import Call
 from service.config import LimitsConfig, ServerConfig
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
-from service.errors import InternalError, Overloaded, Wait
-from service.models.catalogue import Settled, UseCount, Work
+from service.errors import InternalError
+from service.models.catalogue import Settled, UseCount
 from service.models.info import TextCodec, search_params
-from service.models.loaded import LoadedModel, check_time, run_work, with_smaller_beam
+from service.models.loaded import LoadedModel
 from service.models.registry import Registry
 from service.models.repository import BundleVersion
 from service.records import NO_OPTIONS, ModelInfo
-from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.model_info import model_info
@@ -52,11 +51,15 @@ class ManualPool:
         self.futures: list[asyncio.Future[JobResult]] = []
         self.forecasts: list[tuple[int, ...]] = []
         self.answer_to_forecast = (0.0, 0.0)
+        self.answer_to_typical_forecast = (0.0, 0.0)
         self.queued_work_s = 0.0
 
     def forecast(self, sources: Sequence[int], params: object, call: Call) -> tuple[float, float]:
         self.forecasts.append(tuple(sources))
         return self.answer_to_forecast
+
+    def typical_forecast(self, params: object, call: Call) -> tuple[float, float]:
+        return self.answer_to_typical_forecast
 
     async def run(self, jobs: Sequence[Job], call: Call) -> list[Settled]:
         loop, results = asyncio.get_running_loop(), dict[int, asyncio.Future[JobResult]]()
@@ -108,25 +111,11 @@ class ManualModel:
     in_use: UseCount = field(default_factory=UseCount)
     is_loaded: bool = True
     sha256_12: str = "abc"
-    limits: LimitsConfig = field(default_factory=LimitsConfig)
-    wait: Wait | None = None  # what its refusals say
+    number: int = 0
 
     @property
     def default_params(self) -> SearchParams:
         return search_params(self.info, NO_OPTIONS)
-
-    def refuse_early(self, call: Call, reservation: Reservation) -> None:
-        check_time((), self.default_params, call, reservation, self.pool)
-
-    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        if work.allow_smaller_beam:
-            threshold_s = self.limits.brownout_seconds
-            work = with_smaller_beam(work, waiting_s=self.pool.queued_work_s, threshold_s=threshold_s)
-        try:
-            return await run_work(work, call, reservation, self.pool)
-        except Overloaded as error:
-            error.wait = self.wait
-            raise
 
     @property
     def candidate(self) -> BundleVersion:

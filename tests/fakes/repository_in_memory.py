@@ -35,6 +35,7 @@ class FakeModel:
     gate: asyncio.Event
     error: Exception | None = None
     sha256_12: str = "abc"
+    number: int = 0
     state: ModelState = ModelState.LOADING
     has_begun: bool = False
     is_closed: bool = False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams, TokenScores
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, TokenScores
 from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import Catalogue, Settled, UseCount, Work
+from service.models.catalogue import Catalogue, Settled, UseCount
 from service.models.info import TextCodec, describe, search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
@@ -114,7 +114,7 @@ def tokenizer_of(languages: str) -> Tokenizer:
 
 @dataclass(eq=False)
 class ScriptedModel:
-    """The `ServedModel` of one script."""
+    """The `ServedModel` of one script, and its engines."""
 
     script: Script
     info: ModelInfo
@@ -122,6 +122,7 @@ class ScriptedModel:
     default_params: SearchParams
     in_use: UseCount = field(default_factory=UseCount)
     is_loaded: bool = True
+    number: int = 0
 
     @classmethod
     def of(cls, script: Script, languages: str, *, has_scorer: bool) -> Self:
@@ -137,16 +138,20 @@ class ScriptedModel:
     async def load(self, call: Call, reservation: Reservation) -> None:
         raise AssertionError("it is loaded")
 
-    def refuse_early(self, call: Call, reservation: Reservation) -> None:
-        pass
+    @property
+    def pool(self) -> Any:
+        return self
 
-    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+    def forecast(self, lengths: Sequence[int], params: SearchParams, call: Call) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    async def run(self, jobs: Sequence[Job], call: Call) -> list[Settled]:
         await asyncio.sleep(0)
         return [
             self._searched(job.source_ids, job.params)
             if job.scored_ids is None
             else _forced(job.source_ids, job.scored_ids, self.tokenizer)
-            for job in work.jobs
+            for job in jobs
         ]
 
     def _searched(self, source: Ids, params: SearchParams) -> JobResult:

@@ -78,9 +78,6 @@ class OneModel:
             raise NotFound("there is no model; loaded: ")
         return cast("ServedModel", copy(self))  # what is replaced later leaves this version as it is
 
-    def refuse_early(self, call: Call, reservation: Reservation) -> None:
-        pass
-
     async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         text = self._tokenizer.decode(work.jobs[0].source_ids[:-1])
         call.phase = "decode"
@@ -101,9 +98,19 @@ class OneModel:
         return [result]
 
 
+class ScriptedScheduler(CallScheduler):
+    """One whose models have no engines, and run for themselves."""
+
+    def refuse_early(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
+        pass
+
+    async def run_now(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+        return await cast("OneModel", model).run(work, call, reservation)
+
+
 def router_to(model: OneModel, metrics: Metrics, limits: LimitsConfig = LIMITS) -> tuple[CallScheduler, Router]:
     """Return the client that counts what is let in, and the way to the model."""
-    scheduler, executor = CallScheduler(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
+    scheduler, executor = ScriptedScheduler(cast("Catalogue", model), limits), ThreadPoolExecutor(1)
     translator = Translator(scheduler, UsageMeter(metrics), limits, executor)
     return scheduler, Router(translator)
 

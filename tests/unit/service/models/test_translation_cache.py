@@ -3,26 +3,22 @@
 import asyncio
 import time
 import tracemalloc
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from model.bundle import Bundle
 from service.call import ANYBODY, Call, Caller
-from service.config import LimitsConfig, ServerConfig
+from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import InternalError, Overloaded
-from service.models.catalogue import Settled, Work
-from service.models.info import describe
-from service.models.loaded import LoadedModel
-from service.models.repository import BundleVersion
+from service.models.call_scheduler import CallScheduler
+from service.models.catalogue import Catalogue, Settled, Work
 from service.models.translation_cache import Key, TranslationCache
-from service.scheduler.admission import Admission
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of
-from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.manual_pool import ManualPool
+from tests.fakes.manual_pool import ManualModel
+from tests.fakes.model_info import model_info
+from tests.fakes.repository_in_memory import registry_of
 
 PARAMS = SearchParams()
 ONE, TWO = (1_000, 2_000, 3), (70_000, 3)
@@ -151,21 +147,13 @@ class TestEntries:
 
 
 class Setup:
-    """A host with a cache, whose engines the test answers for."""
+    """A scheduler with a cache and one model, for whose engines the test answers."""
 
-    def __init__(self, directory: Path, limits: LimitsConfig | None = None) -> None:
-        bundle = Bundle.load(directory)
-        self.pool, self.cache = ManualPool(), Cache()
-        self.admission = Admission(limits or LimitsConfig())
-        self.config = ServerConfig(limits=limits or LimitsConfig())
-        self.host = LoadedModel(
-            BundleVersion(directory=directory),
-            bundle,
-            describe(bundle),
-            cast("Any", self.pool),
-            self.config,
-            cache=self.cache,
-        )
+    def __init__(self, limits: LimitsConfig | None = None) -> None:
+        self.model, self.cache = ManualModel(), Cache()
+        self.pool = self.model.pool
+        self.scheduler = CallScheduler(Catalogue(), limits or LimitsConfig(), self.cache)
+        self.admission = self.scheduler.admission
         self.num_rooms = 0
         self.call = Call(method="m", started=0.0, deadline=0.0)
 
@@ -175,7 +163,7 @@ class Setup:
         self.call = Call(method="m", caller=caller, started=now, deadline=now + 600.0)
         with self.admission.admit(1, now=now, caller=caller) as reservation:
             reservation.on_room = self._room
-            task = asyncio.create_task(self.host.run(work, self.call, reservation))
+            task = asyncio.create_task(self.scheduler.run(cast("Any", self.model), work, self.call, reservation))
             await self.pool.submitted(begun + len(answers))
             for index, answer in enumerate(answers):
                 self.pool.answer(begun + index, answer, queue_s=1.0, decode_s=1.0)
@@ -201,8 +189,8 @@ def texts_of(done: list[Settled]) -> list[str]:
 
 class TestWork:
     @pytest.fixture
-    def setup(self, tmp_path: Path) -> Setup:
-        return Setup(write_echo_bundle(tmp_path / "b"))
+    def setup(self) -> Setup:
+        return Setup()
 
     async def test_sentence_that_was_translated_before_reaches_no_engine(self, setup):
         first = await setup.run(work_of(ONE), "eins")
@@ -233,8 +221,8 @@ class TestWork:
         assert texts_of(done) == ["zwei", "eins", "drei"]
         assert [job.prefix_ids for job in setup.pool.jobs] == [(), (9,), ()]
 
-    async def test_full_queue_refuses_nothing_that_is_known(self, tmp_path):
-        setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(max_queue_seconds=1.0))
+    async def test_full_queue_refuses_nothing_that_is_known(self):
+        setup = Setup(LimitsConfig(max_queue_seconds=1.0))
         await setup.run(work_of(ONE), "eins")
         setup.pool.answer_to_forecast = (10.0, 20.0)
 
@@ -250,8 +238,8 @@ class TestWork:
         await setup.run(Work([Job(ONE, PARAMS, scored_ids=(4, 5))]), "x")
         assert texts_of(await setup.run(work_of(ONE))) == ["eins"]
 
-    async def test_smaller_beam_under_load_is_another_question(self, tmp_path):
-        setup = Setup(write_echo_bundle(tmp_path / "c"), LimitsConfig(brownout_seconds=1.0))
+    async def test_smaller_beam_under_load_is_another_question(self):
+        setup = Setup(LimitsConfig(brownout_seconds=1.0))
         work = work_of(ONE, allow_smaller_beam=True)
         await setup.run(work, "eins")
         setup.pool.queued_work_s = 1.5
@@ -264,7 +252,7 @@ class TestWork:
         now = time.monotonic()
         with setup.admission.admit(1, now=now) as reservation:
             call = Call(method="m", started=now, deadline=now + 600.0)
-            task = asyncio.create_task(setup.host.run(work_of(ONE, ONE), call, reservation))
+            task = asyncio.create_task(setup.scheduler.run(cast("Any", setup.model), work_of(ONE, ONE), call, reservation))
             await setup.pool.submitted(1)
             setup.pool.futures[0].set_exception(InternalError("no numbers"))
             done = await task
@@ -272,10 +260,16 @@ class TestWork:
         assert [type(result) for result in done] == [InternalError, InternalError]
         assert texts_of(await setup.run(work_of(ONE), "eins")) == ["eins"]
 
-    async def test_model_that_goes_takes_its_answers_along(self, setup):
-        await setup.run(work_of(ONE), "eins")
-        setup.pool.close = lambda: asyncio.sleep(0)
+    async def test_model_that_goes_takes_its_answers_along(self):
+        registry = registry_of(model_info("m"))
+        cache = registry.translation_cache
+        key = cache.key(registry.models[0].number, ANYBODY, Job(ONE, PARAMS))
+        assert key is not None
+        cache.keep(key, result_of(2))
+        assert len(cache) == 1
 
-        await setup.host.close()
+        registry.retire("m")
 
-        assert len(setup.cache) == 0
+        async with asyncio.timeout(5):
+            while len(cache):  # noqa: ASYNC110  a cache raises no events
+                await asyncio.sleep(0)

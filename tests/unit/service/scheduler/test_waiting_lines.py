@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.models.call_scheduler import Waiter, WaitingLines
+from service.scheduler.waiting_lines import Waiter, WaitingLines
 
 
 async def settle(rounds: int = 5) -> None:

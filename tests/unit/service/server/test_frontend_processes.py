@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,6 @@ from service.models.call_scheduler import CallScheduler
 from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, Work
 from service.models.loaded import LoadedModel
 from service.processes.rpc import Peer
-from service.scheduler.admission import Reservation
 from service.server.frontend import Frontend
 from service.server.frontend_process import RemoteScheduler, ThisProcess
 from service.server.frontends import Frontends
@@ -45,13 +44,18 @@ class GatedModel:
         self.info = model_info(f"model {number}")
         self.bundle = SimpleNamespace(directory=bundle, manifest_sha256="")
         self.in_use, self.offers, self.is_loaded = UseCount(), UseCount(), True
+        self.default_params = SearchParams()
+        self.pool = self
         self.gate = asyncio.Event()
         self.running = 0
         self.refusal: Overloaded | None = None
 
-    async def run(self, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+    def forecast(self, lengths: Sequence[int], params: SearchParams, call: Call) -> tuple[float, float]:
         if self.refusal is not None:
             raise self.refusal
+        return 0.0, 0.0
+
+    async def run(self, jobs: Sequence[Job], call: Call) -> list[Settled]:
         self.running += 1
         try:
             await self.gate.wait()
@@ -110,7 +114,7 @@ class Joined:
     def start(self, call: Call) -> "asyncio.Task[list[Settled]]":
         """A call's work for the model that the frontend finds."""
         reservation = self.frontend.scheduler.admission.admit(1, now=time.monotonic())
-        return asyncio.create_task(self.model.run(WORK, call, reservation))
+        return asyncio.create_task(self.frontend.scheduler.run(self.model, WORK, call, reservation))
 
     @property
     def model(self) -> ServedModel:
@@ -179,7 +183,7 @@ async def test_call_that_found_the_old_model_is_finished_by_it_and_then_the_sche
 
     await joined.host.offers.wait_idle()
     with pytest.raises(Unavailable, match="the model was replaced"):
-        await old.run(WORK, some_call(), joined.admission.admit_part(ANYBODY))
+        await joined.frontend.scheduler.run(old, WORK, some_call(), joined.admission.admit_part(ANYBODY))
 
 
 async def test_text_of_a_stream_that_is_refused_waits_in_the_scheduler_process_until_something_leaves(joined):

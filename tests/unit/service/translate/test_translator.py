@@ -13,7 +13,7 @@ import pytest
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
-from service.errors import InvalidInput, Overloaded, Unavailable, Wait
+from service.errors import InvalidInput, Overloaded, Unavailable
 from service.models.call_scheduler import CallScheduler
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
@@ -83,8 +83,7 @@ class TestModelAndSearch:
         ("threshold_s", "is_allowed", "beam"), [(1.0, True, 1), (1.0, False, 4), (None, True, 4), (None, False, 4)]
     )
     async def test_beam_is_smaller_only_where_server_and_caller_say_so(self, executor, threshold_s, is_allowed, beam):
-        setup = Setup(executor)
-        setup.model.limits = replace(LIMITS, brownout_seconds=threshold_s)
+        setup = Setup(executor, replace(LIMITS, brownout_seconds=threshold_s))
         setup.pool.queued_work_s = 100.0
         options = TranslateOptions(allow_smaller_beam=is_allowed)
         task = asyncio.create_task(setup.translate(TranslationRequest(texts=["a"], options=options)))
@@ -220,7 +219,7 @@ class TestRefusalBeforeTheMessage:
     async def refused(self, setup: Setup, finish_s: float) -> None:
         """Have a call with 3 s left refused, after which the next text would take `finish_s`."""
         setup.pool.answer_to_forecast = (0.0, 5.0)
-        setup.model.wait = Wait(time.monotonic(), 0.0, finish_s)
+        setup.pool.answer_to_typical_forecast = (0.0, finish_s)
         setup.call = new_call(deadline=time.monotonic() + 3.0)
         with pytest.raises(Overloaded):
             await setup.start("ab")
