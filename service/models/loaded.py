@@ -71,7 +71,6 @@ class LoadedModel:
         self.default_params = search_params(info, TranslateOptions())
         self.pool = pool
         self.in_use = UseCount(model_cache.wake if model_cache and model_cache.max_bytes is not None else None)
-        self.offers = UseCount()  # by frontends whose calls may find it
         self.state = ModelState.UNLOADED
         self._config = config
         self._model_cache = model_cache
@@ -155,17 +154,6 @@ class LoadedModel:
     def _enter(self, state: ModelState) -> None:
         if self.state is not ModelState.DRAINING:  # calls that have found it may still need it loaded
             self.state = state
-
-    async def drain(self, within_s: float) -> bool:
-        """Return whether all calls that use the model have ended in time; from now on no call may find it."""
-        self.state = ModelState.DRAINING
-        try:
-            async with asyncio.timeout(within_s):
-                await self.offers.wait_idle()
-                await self.in_use.wait_idle()
-        except TimeoutError:
-            return False
-        return True
 
     async def close(self) -> None:
         """End the engines in any state; calls that still use the model fail with Unavailable."""

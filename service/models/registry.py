@@ -4,11 +4,12 @@ Calls find the models that serve in the registry's catalogue.  The reloader deci
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from service.config import ServerConfig
 from service.engine.worker import return_freed_memory
@@ -21,8 +22,6 @@ from service.models.translation_cache import TranslationCache
 from service.scheduler.pool import EnginePool
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
-
-OfferModels = Callable[[Sequence[LoadedModel]], Awaitable[None]]
 
 # Gauges of a model, each of which is a sum over the engines of all its versions.
 _GAUGES: dict[str, Callable[[EnginePool], float]] = {
@@ -75,6 +74,18 @@ class Refusal:
         return text if self.is_foreseen else f"{type(self.error).__name__}: {text}"
 
 
+class ModelUsers(Protocol):
+    """The frontends in processes of their own, whose calls find the models that they are offered."""
+
+    async def offer(self, models: Sequence[LoadedModel]) -> None:
+        """Return when calls find these models, and no others."""
+        ...
+
+    async def drained(self, model: LoadedModel) -> None:
+        """Return when no call uses a model that is offered no more."""
+        ...
+
+
 class Registry:
     """Owns all versions of models and says which of them serve; only for the event loop's thread."""
 
@@ -85,7 +96,7 @@ class Registry:
         self._drain_s = config.limits.max_request_seconds  # no call uses a version for longer that was replaced
         self.catalogue = Catalogue()
         self.translation_cache = TranslationCache(config.limits.translation_cache_mb << 20, metrics)
-        self._offer: OfferModels | None = None
+        self.frontends: ModelUsers | None = None  # in processes of their own; None: there are none
         self._serving: dict[str, LoadedModel] = {}  # by the candidate's name; the default first, then in order of names
         self._loading: set[LoadedModel] = set()
         self._leaving: dict[LoadedModel, asyncio.Task[None]] = {}
@@ -162,15 +173,10 @@ class Registry:
         self._leaving[model] = asyncio.create_task(self._end(model))
         return self._changed(info.name, info.version, Result.RETIRED)
 
-    async def offer_to(self, offer: OfferModels) -> None:
-        """Have `offer` called with the models that serve, now and at each `spread`."""
-        self._offer = offer
-        await self.spread()
-
     async def spread(self) -> None:
         """Return when calls find what was published and retired, also where they are received elsewhere."""
-        if self._offer is not None:
-            await self._offer(self.models)
+        if self.frontends is not None:
+            await self.frontends.offer(self.models)
 
     def refuse(self, candidate: BundleVersion, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""
@@ -202,7 +208,13 @@ class Registry:
 
     async def _end(self, model: LoadedModel) -> None:
         which = {"model": model.info.name, "version": model.info.version}
-        if not await model.drain(self._drain_s):
+        try:
+            async with asyncio.timeout(self._drain_s):
+                if self.frontends is not None:
+                    await self.spread()  # no call finds it from now on
+                    await self.frontends.drained(model)
+                await model.in_use.wait_idle()
+        except TimeoutError:
             get_logger().warning("model_still_used", **which, calls=model.in_use.calls)
         try:
             await self.model_cache.forget(model)

@@ -181,11 +181,6 @@ class Peer:
             for name, method in _methods_of(interface)
         }
 
-    @property
-    def is_there(self) -> bool:
-        """Whether there is a process."""
-        return self._send is not None
-
     def call(
         self, method: Callable[[Any, *_Arguments], Awaitable[_Result]], *arguments: *_Arguments
     ) -> "asyncio.Future[_Result]":

@@ -1,8 +1,8 @@
 """The process of a frontend: it does what the scheduler process asks, asks that for work, and ends with it.
 
-SchedulerService    what the frontend asks of the scheduler process
-ThisProcess         what the scheduler process asks of this process, beside the frontend itself
-RemoteScheduler     the way in and the models, which work in the scheduler process
+SchedulerService    what the frontend asks of the scheduler process, beside `ServerStatus`
+RemoteScheduler     the scheduler process as calls find it here, and what that asks of this one beside `Frontend`
+RemoteModel         a model of the scheduler process: here it has only a tokenizer
 """
 
 import asyncio
@@ -62,10 +62,6 @@ class SchedulerService(Protocol):
         """A stream has ended."""
         ...
 
-    def unused(self, model: int) -> None:
-        """No call uses this model any more, which the last offer has not."""
-        ...
-
     def counted(self, metrics: Snapshot, usage: dict[Identity, Usage], lag_s: float) -> None:
         """Take what the frontend has counted, in all and since the last time; this is also its sign of life.
 
@@ -111,11 +107,11 @@ async def _live(descriptor: int) -> None:
     log_libraries()
     usage_meter, peer = UsageMeter(metrics), Peer(channel.send)
     status = peer.remote(ServerStatus)  # type: ignore[type-abstract]
-    scheduler, process = RemoteScheduler(peer, config.limits), ThisProcess(peer, metrics, usage_meter)
+    scheduler = RemoteScheduler(peer, config.limits, metrics, usage_meter)
     executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
     try:
         frontend = Frontend(config, scheduler, metrics, usage_meter, executor, status, is_shared=True)
-        peer.serve({Frontend: frontend, RemoteScheduler: scheduler, ThisProcess: process})
+        peer.serve({Frontend: frontend, RemoteScheduler: scheduler})
         await scheduler.offer(spec.models)
         await frontend.set_state(spec.state)
         await frontend.listen()
@@ -126,19 +122,43 @@ async def _live(descriptor: int) -> None:
     spare_what_is_loaded()
     channel.send(Ready())
     install_stack_dump()
-    counting = asyncio.create_task(process.count_often())
+    counting = asyncio.create_task(scheduler.count_often())
     await channel.hand_on(peer.take)
     counting.cancel()
     os._exit(0)  # the scheduler process is gone: nobody waits for anything any more
 
 
-class ThisProcess:
-    """What the scheduler process asks of this process, beside the frontend and the models that it has."""
+class RemoteScheduler(CallScheduler):
+    """Lets calls in by the limits of the whole server: what it refuses, the scheduler process would refuse as well."""
 
-    def __init__(self, peer: Peer, metrics: Metrics, usage_meter: UsageMeter) -> None:
+    def __init__(self, peer: Peer, limits: LimitsConfig, metrics: Metrics, usage_meter: UsageMeter) -> None:
+        """Offer no model yet; `peer` is the scheduler process, and it asks for metrics and usage."""
+        super().__init__(Catalogue(), limits)
         self._peer = peer
         self._metrics = metrics
         self._usage_meter = usage_meter
+        self._numbers = count()  # of streams
+        self._models: dict[int, RemoteModel] = {}  # those that calls find, or may still use, by number
+        self._switching = asyncio.Lock()
+
+    async def offer(self, models: Sequence[OfferedModel]) -> None:
+        """Have later calls find these models, the first of which is the default, and no others.
+
+        They have tokenizers where the scheduler has engines.
+        """
+        async with self._switching:
+            for offered in models:
+                if offered.number not in self._models:
+                    self._models[offered.number] = RemoteModel(offered, self.admission.limits)
+                await self._models[offered.number].follow(is_loaded=offered.is_loaded)
+            self.catalogue.replace(self._models[offered.number] for offered in models)
+
+    async def drained(self, number: int) -> None:
+        """Return when no call uses this model, which the last offer had no more."""
+        async with self._switching:
+            model = self._models.pop(number, None)
+        if model is not None:
+            await model.in_use.wait_idle()
 
     async def count(self) -> None:
         """Return when the scheduler process has been sent what this one has counted."""
@@ -153,36 +173,6 @@ class ThisProcess:
     def set_log_level(self, level: str) -> None:
         """Log events of this level and above."""
         set_log_level(level)
-
-
-class RemoteScheduler(CallScheduler):
-    """Lets calls in by the limits of the whole server: what it refuses, the scheduler process would refuse as well."""
-
-    def __init__(self, peer: Peer, limits: LimitsConfig) -> None:
-        """Offer no model yet; `peer` is the scheduler process."""
-        super().__init__(Catalogue(), limits)
-        self._peer = peer
-        self._limits = limits
-        self._numbers = count()  # of streams
-        self._models: dict[int, RemoteModel] = {}  # those that calls find, by number
-        self._switching = asyncio.Lock()
-
-    async def offer(self, models: Sequence[OfferedModel]) -> None:
-        """Have later calls find these models, the first of which is the default, and no others.
-
-        They have tokenizers where the scheduler has engines.
-        """
-        async with self._switching:
-            for offered in models:
-                if offered.number not in self._models:
-                    self._models[offered.number] = RemoteModel(self._peer, offered, self._limits)
-                await self._models[offered.number].follow(is_loaded=offered.is_loaded)
-            found = {offered.number: self._models[offered.number] for offered in models}
-            self.catalogue.replace(found.values())
-            gone = [model for number, model in self._models.items() if number not in found]
-            self._models = found
-        for model in gone:
-            model.retire()
 
     async def open_stream(self, caller: Caller) -> Reservation:
         """Return a reservation for a stream; raises as `Admission.admit_stream`, for the whole server."""
@@ -215,21 +205,19 @@ class RemoteScheduler(CallScheduler):
 
 
 class RemoteModel:
-    """A model that works in the scheduler process; the `ServedModel` of a frontend in another process."""
+    """A model whose engines are in the scheduler process; the `ServedModel` of a frontend in another process."""
 
-    def __init__(self, peer: Peer, offered: OfferedModel, limits: LimitsConfig) -> None:
+    def __init__(self, offered: OfferedModel, limits: LimitsConfig) -> None:
         """Load nothing yet."""
         self.number = offered.number
         self.info = offered.info
         self.pool = None
         self.default_params = search_params(offered.info, NO_OPTIONS)
-        self.in_use = UseCount(self._tell_if_unused)
-        self._peer = peer
+        self.in_use = UseCount()
         self._offered = offered
         self._limits = limits
         self._codec: TextCodec | None = None
         self._opening = asyncio.Lock()
-        self._is_retired = False
 
     @property
     def is_loaded(self) -> bool:
@@ -270,13 +258,3 @@ class RemoteModel:
                     max_characters=self._limits.max_characters,
                     max_source_tokens=offered.info.max_source_tokens,
                 )
-
-    def retire(self) -> None:
-        """No later call finds the model: tell the scheduler process once no call uses it any more."""
-        self._is_retired = True
-        if not self.in_use.calls:
-            self._tell_if_unused()
-
-    def _tell_if_unused(self) -> None:
-        if self._is_retired:
-            self._peer.tell(SchedulerService.unused, self._offered.number)

@@ -1,6 +1,6 @@
-"""The frontends of a server, seen from its scheduler process: one in this process, or several in their own processes.
+"""The frontends of a server that are processes of their own, seen from its scheduler process.
 
-Several frontends share the ports.  When one dies, its connections are lost and what its calls held is given back.  A
+They share the ports.  When one dies, its connections are lost and what its calls held is given back.  A
 spare process takes its place.  The spare has everything loaded, because loading takes two seconds of a CPU, and longer
 under load.  The log, metrics and settings call these processes edges.
 """
@@ -25,7 +25,7 @@ from service.processes.process import Program, Spare, StartError, Supervisor, Su
 from service.processes.rpc import MethodFailed, Peer, PeerLost
 from service.scheduler.admission import Kind, Reservation
 from service.server.frontend import STARTING, Frontend
-from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService, ThisProcess
+from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService
 from service.server.process import ServingState, num_frontends
 from service.telemetry.logs import current_call, get_logger, log_level
 from service.telemetry.metrics import Metrics, Snapshot, Usage
@@ -46,12 +46,11 @@ def _command_line(descriptor: int) -> list[str]:
 
 
 class Frontends:
-    """All frontends of a server."""
+    """All frontends of a server, which does with them what it would do with a `Frontend` in its own process."""
 
     def __init__(
         self,
         config: ServerConfig,
-        own: Frontend | None,
         scheduler: CallScheduler,
         metrics: Metrics,
         usage_meter: UsageMeter,
@@ -60,7 +59,6 @@ class Frontends:
         """Start nothing yet.
 
         Args:
-            own: the only frontend; None: each has a process of its own.
             scheduler: lets calls of all frontends in.
             metrics: of the scheduler process, which has the page.
             usage_meter: of the scheduler process, which writes the usage.
@@ -72,18 +70,12 @@ class Frontends:
         self.status = status
         self.scheduler = scheduler
         self.spare = Spare("edge", _command_line)  # takes the place of the next process that is lost
-        self._own = own
-        self.processes = [FrontendProcess(self, number) for number in range(0 if own else num_frontends(config))]
-        self._all: Sequence[Frontend | FrontendProcess] = [own] if own else self.processes
+        self.models: dict[int, LoadedModel] = {}  # that calls may use, by number
+        self.processes = [FrontendProcess(self, number) for number in range(num_frontends(config))]
         self._holders: list[socket.socket] = []  # of the ports that the processes share
 
-    @property
-    def is_up(self) -> bool:
-        """Whether a frontend answers calls."""
-        return self._own is not None or any(process.is_up for process in self.processes)
-
     def pids(self) -> list[int]:
-        """Process ids of the frontends beside this process, and of the spare one."""
+        """Process ids of the frontends, and of the spare one."""
         processes = [*(process.supervisor.process for process in self.processes), self.spare.process]
         return [process.pid for process in processes if process is not None]
 
@@ -94,8 +86,6 @@ class Frontends:
             ListenError: it cannot be listened on.
             InternalError: the process of a frontend does not start; the message says why.
         """
-        if self._own is not None:
-            return await self._own.listen()
         listen = self.config.listen
         ports = {"grpc_port": self._reserve(Address(listen.grpc_host, listen.grpc_port), "gRPC")}
         listen = replace(listen, grpc_port=ports["grpc_port"])
@@ -115,31 +105,35 @@ class Frontends:
         return ports
 
     async def offer(self, models: Sequence[LoadedModel]) -> None:
-        """Have the calls of other processes find these models, and return when they do."""
+        """Have calls find these models, and no others, and return when they do."""
+        self.models |= {model.number: model for model in models}
         await asyncio.gather(*(process.offer(models) for process in self.processes))
+
+    async def drained(self, model: LoadedModel) -> None:
+        """Return when no call uses a model that is offered no more."""
+        await asyncio.gather(*(process.drained(model.number) for process in self.processes))
+        self.models.pop(model.number, None)
 
     async def set_state(self, state: ServingState) -> None:
         """Have all frontends say this of the server."""
-        for frontend in self._all:
+        for frontend in self.processes:
             await frontend.set_state(state)
 
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """Return the oldest calls of each frontend, and how many there are."""
-        answers = await asyncio.gather(*(frontend.calls(most) for frontend in self._all))
+        answers = await asyncio.gather(*(frontend.calls(most) for frontend in self.processes))
         return [call for calls, _ in answers for call in calls], sum(number for _, number in answers)
 
     async def all_left(self) -> None:
         """Once every new call is refused: return when every call has been answered."""
-        await asyncio.gather(*(frontend.all_left() for frontend in self._all))
+        await asyncio.gather(*(frontend.all_left() for frontend in self.processes))
 
     async def finish(self) -> None:
         """Have all frontends send what is still to be sent, and end the other processes."""
-        await asyncio.gather(self.spare.end(), *(frontend.finish() for frontend in self._all))
+        await asyncio.gather(self.spare.end(), *(frontend.finish() for frontend in self.processes))
 
     async def stop(self) -> None:
         """End everything at once, after a start that has failed."""
-        if self._own is not None:
-            await self._own.stop()
         await asyncio.gather(self.spare.end(), *(process.supervisor.stop() for process in self.processes))
 
     def _reserve(self, address: Address, purpose: str) -> int:
@@ -166,7 +160,6 @@ class FrontendProcess(SchedulerService):
         self.lag_s = 0.0  # of its event loop, the worst in the last seconds
         self._peer = Peer()  # there is no process yet
         self._models: tuple[LoadedModel, ...] = ()  # that its calls are to find
-        self._used: dict[int, LoadedModel] = {}  # that its calls may use, each of which counts it in its offers
         self._state = STARTING
         self._calls: set[Call] = set()  # that engines work for
         self._streams: dict[int, Reservation] = {}
@@ -186,6 +179,10 @@ class FrontendProcess(SchedulerService):
         self._models = tuple(models)
         await self._ask(asyncio.shield(self._send_offer()))
 
+    async def drained(self, model: int) -> None:
+        """As `Frontends.drained`; the calls of a process that is lost are over."""
+        await self._ask(self._peer.call(RemoteScheduler.drained, model))
+
     async def set_state(self, state: ServingState) -> None:
         """Have this process, and each that replaces it, say this of the server soon."""
         self._state = state
@@ -193,7 +190,7 @@ class FrontendProcess(SchedulerService):
 
     def set_log_level(self, level: str) -> None:
         """Have it log events of this level and above; one that replaces it has the level of this process."""
-        self._peer.tell(ThisProcess.set_log_level, level)
+        self._peer.tell(RemoteScheduler.set_log_level, level)
 
     async def calls(self, most: int) -> tuple[list[Call], int]:
         """As `Frontend.calls`; none where it does not answer soon."""
@@ -205,7 +202,7 @@ class FrontendProcess(SchedulerService):
 
     async def count(self) -> None:
         """Return when what it has counted is here; it stays as it was where it does not answer soon."""
-        await self._ask_soon(self._peer.call(ThisProcess.count))
+        await self._ask_soon(self._peer.call(RemoteScheduler.count))
 
     async def all_left(self) -> None:
         """As `Frontend.all_left`; the calls of a process that is lost are over."""
@@ -216,7 +213,7 @@ class FrontendProcess(SchedulerService):
         try:
             async with asyncio.timeout(_FINISH_WITHIN_S):
                 await self._ask(self._peer.call(Frontend.finish))
-                await self._ask(self._peer.call(ThisProcess.count))
+                await self._ask(self._peer.call(RemoteScheduler.count))
         except TimeoutError:
             get_logger().warning("edge_not_finished")
         await self.supervisor.stop()
@@ -260,11 +257,6 @@ class FrontendProcess(SchedulerService):
         self._frontends.spare.make()
 
     def _send_offer(self) -> "asyncio.Future[None]":
-        if self._peer.is_there:
-            for model in self._models:
-                if model.number not in self._used:
-                    model.offers.__enter__()
-                    self._used[model.number] = model
         return self._order(self._peer.call(RemoteScheduler.offer, self._offered()))
 
     def _order(self, done: "asyncio.Future[None]") -> "asyncio.Future[None]":
@@ -284,17 +276,14 @@ class FrontendProcess(SchedulerService):
         self._peer.close()
         for reservation in self._streams.values():
             reservation.release()
-        for model in self._used.values():
-            model.offers.__exit__(None, None, None)
         self._streams.clear()
-        self._used.clear()
         self.lag_s = 0.0
         self._frontends.metrics.lost(self._name)
 
     # What the process calls.
 
     async def run(self, model: int, work: Work, call: Call, kind: Kind) -> list[Settled]:
-        loaded = self._used.get(model)
+        loaded = self._frontends.models.get(model)
         if loaded is None:
             raise Unavailable("the model was replaced; try again")
         current_call.set(call)
@@ -311,10 +300,6 @@ class FrontendProcess(SchedulerService):
     def close_stream(self, number: int) -> None:
         if number in self._streams:
             self._streams.pop(number).release()
-
-    def unused(self, model: int) -> None:
-        if model in self._used:
-            self._used.pop(model).offers.__exit__(None, None, None)
 
     def counted(self, metrics: Snapshot, usage: dict[Identity, Usage], lag_s: float) -> None:
         self.lag_s = lag_s

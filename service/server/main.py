@@ -130,7 +130,7 @@ class Server:
         """Let calls in, and say so."""
         with _ports_file(self._config.lifecycle.ports_file, {"pid": os.getpid(), **ports}):
             spare_what_is_loaded()
-            await self._models.registry.offer_to(parts.frontends.offer)
+            await self._models.registry.spread()
             parts.readiness.is_accepting = True
             await parts.frontends.set_state(ServingState(is_serving=True))
             infos = [model.info for model in self._models.registry.models]

@@ -22,7 +22,7 @@ from service.api.http.server_status import ServerStatus, SharedPage, metrics_pag
 from service.config import ServerConfig
 from service.models.call_scheduler import CallScheduler
 from service.server.frontend import Frontend
-from service.server.frontends import Frontends
+from service.server.frontends import FrontendProcess, Frontends
 from service.server.model_hosting import ModelParts
 from service.server.process import num_frontends
 from service.telemetry import load_traces
@@ -48,16 +48,19 @@ class Parts:
         status = OwnStatus(self)
         registry = models.registry
         cache = registry.translation_cache if config.limits.translation_cache_mb else None
-        own, scheduler = None, CallScheduler(registry.catalogue, config.limits, cache)
+        scheduler = CallScheduler(registry.catalogue, config.limits, cache)
+        self.admission = scheduler.admission
+        self.processes: list[FrontendProcess] = []  # of frontends; with a single one, which is in this process, none
+        self.frontends: Frontend | Frontends
         if num_frontends(config) == 1:
-            own = Frontend(config, scheduler, metrics, self.usage_meter, models.executor, status)
+            self.frontends = Frontend(config, scheduler, metrics, self.usage_meter, models.executor, status)
         else:
             load_traces(config.telemetry)  # raises here what it would raise in the other processes
-        self.frontends = Frontends(config, own, scheduler, metrics, self.usage_meter, status)
-        self.admission = scheduler.admission
-        registry.model_cache.other_pids = self.frontends.pids
+            self.frontends = registry.frontends = Frontends(config, scheduler, metrics, self.usage_meter, status)
+            self.processes = self.frontends.processes
+            registry.model_cache.other_pids = self.frontends.pids
         metrics.watch("token_budget_used_ratio", lambda: self.admission.tokens / config.limits.max_queued_tokens)
-        metrics.watch("edges_missing", lambda: sum(one.supervisor.is_missing for one in self.frontends.processes))
+        metrics.watch("edges_missing", lambda: sum(one.supervisor.is_missing for one in self.processes))
         metrics.watch("ready", lambda: self.readiness.is_ready)
         self.admin_server = self._admin_server()
         self._tls = server_tls(config.security)  # for the admin port; None: no encryption
@@ -67,7 +70,8 @@ class Parts:
         warn_of_open_ports(config)
 
     def _can_work(self) -> bool:
-        return self.models.registry.is_ready and self.frontends.is_up
+        has_frontend = not self.processes or any(process.is_up for process in self.processes)
+        return has_frontend and self.models.registry.is_ready
 
     def _admin_server(self) -> grpc.aio.Server:
         config = self.config
@@ -103,15 +107,13 @@ class Parts:
             admitted_tokens=self.admission.tokens,
             max_admitted_tokens=self.config.limits.max_queued_tokens,
             queued_work_s=max((one.pool.queued_work_s for one in registry.versions), default=0.0),
-            event_loop_lag_s=max(
-                [self._metrics.recent_lag_s, *(process.lag_s for process in self.frontends.processes)]
-            ),
+            event_loop_lag_s=max([self._metrics.recent_lag_s, *(process.lag_s for process in self.processes)]),
             log_level=log_level(),
         )
 
     def _set_log_level(self, level: str) -> str:
         previous = set_log_level(level)
-        for process in self.frontends.processes:
+        for process in self.processes:
             process.set_log_level(level)
         return previous
 
@@ -179,7 +181,7 @@ class OwnStatus(TranslatedFiles, DocumentJobs, ServerStatus):
 
     async def _refresh(self) -> None:
         """Return when everything that other processes have counted is in the metrics of this one."""
-        await asyncio.gather(*(process.count() for process in self._parts.frontends.processes))
+        await asyncio.gather(*(process.count() for process in self._parts.processes))
 
     async def page(self) -> bytes:
         return await self._page.read()

@@ -51,14 +51,6 @@ class FakeModel:
             raise self.error
         self.state = ModelState.SERVING
 
-    async def drain(self, within_s: float) -> bool:
-        try:
-            async with asyncio.timeout(within_s):
-                await self.in_use.wait_idle()
-        except TimeoutError:
-            return False
-        return True
-
     async def close(self) -> None:
         self.is_closed = True
         if self.close_error:

@@ -252,7 +252,9 @@ class TestWork:
         now = time.monotonic()
         with setup.admission.admit(1, now=now) as reservation:
             call = Call(method="m", started=now, deadline=now + 600.0)
-            task = asyncio.create_task(setup.scheduler.run(cast("Any", setup.model), work_of(ONE, ONE), call, reservation))
+            task = asyncio.create_task(
+                setup.scheduler.run(cast("Any", setup.model), work_of(ONE, ONE), call, reservation)
+            )
             await setup.pool.submitted(1)
             setup.pool.futures[0].set_exception(InternalError("no numbers"))
             done = await task

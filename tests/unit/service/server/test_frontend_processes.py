@@ -20,7 +20,7 @@ from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, 
 from service.models.loaded import LoadedModel
 from service.processes.rpc import Peer
 from service.server.frontend import Frontend
-from service.server.frontend_process import RemoteScheduler, ThisProcess
+from service.server.frontend_process import RemoteScheduler
 from service.server.frontends import Frontends
 from service.server.process import ServingState
 from service.telemetry.logs import set_log_level
@@ -43,7 +43,7 @@ class GatedModel:
         self.number = number
         self.info = model_info(f"model {number}")
         self.bundle = SimpleNamespace(directory=bundle, manifest_sha256="")
-        self.in_use, self.offers, self.is_loaded = UseCount(), UseCount(), True
+        self.in_use, self.is_loaded = UseCount(), True
         self.default_params = SearchParams()
         self.pool = self
         self.gate = asyncio.Event()
@@ -71,10 +71,9 @@ class FrontendThere(Frontend):
         self.told: list[object] = []
         self.in_progress: list[Call] = []
         self.peer = Peer(to_scheduler)
-        self.scheduler = RemoteScheduler(self.peer, LIMITS)
-        process = ThisProcess(self.peer, Metrics(), UsageMeter(Metrics()))
-        process.set_log_level = self.told.append  # type: ignore[assignment, method-assign]
-        self.peer.serve({Frontend: self, RemoteScheduler: self.scheduler, ThisProcess: process})
+        self.scheduler = RemoteScheduler(self.peer, LIMITS, Metrics(), UsageMeter(Metrics()))
+        self.scheduler.set_log_level = self.told.append  # type: ignore[assignment, method-assign]
+        self.peer.serve({Frontend: self, RemoteScheduler: self.scheduler})
 
     async def set_state(self, state: ServingState) -> None:
         self.told.append(state)
@@ -91,7 +90,7 @@ class Joined:
         config, metrics = ServerConfig(limits=LIMITS, listen=ListenConfig(edges=1)), Metrics()
         scheduler = CallScheduler(Catalogue(), LIMITS)
         status: ServerStatus = Peer().remote(ServerStatus)  # type: ignore[type-abstract]
-        self.frontends = Frontends(config, None, scheduler, metrics, UsageMeter(metrics), status)
+        self.frontends = Frontends(config, scheduler, metrics, UsageMeter(metrics), status)
         self.spares_made = 0
         self.frontends.spare.make = self._make_spare  # type: ignore[method-assign]
         self.admission = scheduler.admission
@@ -109,7 +108,7 @@ class Joined:
         self.process._lose("killed")
 
     async def offer(self, *hosts: GatedModel) -> None:
-        await self.process.offer(cast("list[LoadedModel]", hosts))
+        await self.frontends.offer(cast("list[LoadedModel]", hosts))
 
     def start(self, call: Call) -> "asyncio.Task[list[Settled]]":
         """A call's work for the model that the frontend finds."""
@@ -165,7 +164,8 @@ async def test_lost_frontend_gives_back_everything_that_its_calls_and_streams_he
 
     await until_running(joined.host, 0)
     assert (joined.admission.requests, joined.admission.streams) == (0, 0)
-    assert (joined.process._calls, joined.host.offers.calls) == (set(), 0)
+    assert joined.process._calls == set()
+    await joined.frontends.drained(joined.host)
     for call in calls:
         call.cancel()
 
@@ -177,11 +177,13 @@ async def test_call_that_found_the_old_model_is_finished_by_it_and_then_the_sche
         await until_running(joined.host, 1)
         await joined.offer(joined.next_host)
         assert joined.model.info.name == "model 1"
-        assert joined.host.offers.calls == 1
+        drained = asyncio.create_task(joined.frontends.drained(joined.host))
         joined.host.gate.set()
         await call
+        await asyncio.sleep(0.01)
+        assert not drained.done()
 
-    await joined.host.offers.wait_idle()
+    await drained
     with pytest.raises(Unavailable, match="the model was replaced"):
         await joined.frontend.scheduler.run(old, WORK, some_call(), joined.admission.admit_part(ANYBODY))
 
@@ -222,7 +224,6 @@ async def test_process_that_takes_over_is_told_of_models_state_and_log_level(joi
     await joined.offer(joined.host)
 
     assert joined.model.info == joined.host.info
-    assert joined.host.offers.calls == 1
     assert joined.frontend.told == ["error", state]
     assert joined.spares_made == 2  # another one, now that the one that there was serves
 
