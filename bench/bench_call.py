@@ -236,9 +236,8 @@ def _run_profiled(result: Path) -> None:
 def _run_without_engine() -> None:
     """Serve with every text answered by itself, in the place of queue and engine."""
     from service.cli.app import app
-    from service.engine.wire import FinishReason, Hypothesis, JobResult
-    from service.models.call_scheduler import CallScheduler
-    from service.models.catalogue import Settled, Work
+    from service.engine.wire import FinishReason, Hypothesis, JobResult, Settled
+    from service.models.call_scheduler import CallScheduler, Work
 
     async def answer(self: object, model: object, work: Work, call: Any, reservation: Any) -> list[Settled]:
         reservation.take_tokens(sum(len(job.source_ids) for job in work.jobs))

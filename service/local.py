@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from model.bundle import Bundle
 from service.config import LimitsConfig
-from service.engine.wire import FailureKind, Job, JobResult, Outcome, Runtime
+from service.engine.wire import FailureKind, Job, JobResult, Outcome, Runtime, Settled
 from service.errors import InternalError
-from service.models.catalogue import Settled, index_of
-from service.models.info import TextCodec, describe, search_params
+from service.models.catalogue import index_of
+from service.models.codec import TextCodec
+from service.models.info import describe, search_params
 from service.models.repository import load_tokenizer
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.threads import available_threads, loop_in_thread

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from model.spelling import Spellings
+from service.errors import InternalError
 
 Device = Literal["cpu", "cuda"]
 Runtime = Literal["auto", "native", "onnxruntime"]  # of a CPU; auto: the native engine where it can serve the model
@@ -211,6 +212,7 @@ class JobFailure(NamedTuple):
 
 
 Outcome = JobResult | JobFailure
+Settled = JobResult | InternalError  # what became of a job whose call goes on, be it without an answer for its text
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,19 +9,29 @@ meanwhile.
 import time
 from asyncio import Event
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from service.call import Call, Caller
 from service.config import LimitsConfig
-from service.engine.wire import Job, JobResult, SearchParams
+from service.engine.wire import Job, JobResult, SearchParams, Settled
 from service.errors import DeadlineExceeded, OutOfMemory, Overloaded, Wait
-from service.models.catalogue import Catalogue, ServedModel, Settled, Work
+from service.models.catalogue import Catalogue, ServedModel
 from service.models.translation_cache import Key, TranslationCache
 from service.scheduler.admission import MIN_RETRY_S, Admission, Kind, Reservation
 from service.scheduler.pool import EnginePool
 from service.scheduler.waiting_lines import WaitingLines
 
 _Result = TypeVar("_Result")
+
+
+class Work(NamedTuple):
+    """What one call wants from the engines at once."""
+
+    jobs: Sequence[Job]  # those of a call that was not let in before search alike, or all score
+    allow_smaller_beam: bool = False  # where much work waits
+    may_use_cache: bool = True  # whether sentences may have the answers that were given before
+    is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
+    characters: int = 0  # of the texts, unless it is a continuation
 
 
 class CallScheduler:

@@ -1,35 +1,29 @@
-"""What calls use of the scheduler process: the models that they can ask for, and which one a call means."""
+"""The models that calls can ask for, which one a request means, and between which languages it then translates."""
 
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
+from model.language_codes import flores_of
+from model.languages import Language
 from service.call import Call
-from service.engine.wire import Job, JobResult, SearchParams
-from service.errors import InternalError, NotFound
-from service.models.info import TextCodec, pair_distance
+from service.engine.wire import SearchParams
+from service.errors import NotFound
+from service.models.codec import TextCodec
 from service.records import ModelInfo
 from service.scheduler.admission import Reservation
-from service.scheduler.pool import EnginePool
+from service.text.languages import closeness
 
-Settled: TypeAlias = JobResult | InternalError  # an error that concerns this text only
+if TYPE_CHECKING:
+    from service.scheduler.pool import EnginePool
 
 _MOST_KEPT = 256  # questions with their answers: callers choose what they ask
 _MAX_ECHO = 40  # characters of a caller's value in a message
 _MAX_OFFERS = 12  # language pairs in a message
-
-
-class Work(NamedTuple):
-    """What one call wants from the engines at once."""
-
-    jobs: Sequence[Job]  # those of a call that was not let in before search alike, or all score
-    allow_smaller_beam: bool = False  # where much work waits
-    may_use_cache: bool = True  # whether sentences may have the answers that were given before
-    is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
-    characters: int = 0  # of the texts, unless it is a continuation
 
 
 class UseCount:
@@ -71,7 +65,7 @@ class ServedModel(Protocol):
     in_use: UseCount
 
     @property
-    def pool(self) -> EnginePool | None:
+    def pool(self) -> "EnginePool | None":
         """Its engines; None in the process of a frontend, where it has none."""
         ...
 
@@ -168,3 +162,70 @@ def _offer(info: ModelInfo) -> str:
 def _echo(value: str) -> str:
     """Return a caller's value, short and harmless in a message."""
     return ascii(value if len(value) <= _MAX_ECHO else value[:_MAX_ECHO] + "...")
+
+
+def languages_of(info: ModelInfo) -> tuple[Language, ...]:
+    """Return the languages of a model in all their codes; of a model of one pair the source, then the target."""
+    source, target = info.source_language, info.target_language
+    return info.languages or (
+        Language(code=source, flores=flores_of(source), is_target=False),
+        Language(code=target, flores=flores_of(target), is_source=False),
+    )
+
+
+def pair_distance(info: ModelInfo, source_language: str, target_language: str) -> int | None:
+    """Return the distance of a model's languages to those of a request, 0 for the same; None: it does not fit."""
+    if info.languages:
+        found = _find_pair(info, source_language, target_language)
+        return None if found is None else found[0]
+    distance = 0
+    for asked, offered in ((source_language, info.source_language), (target_language, info.target_language)):
+        if asked:
+            if (far := closeness(asked, offered)) is None:
+                return None
+            distance += far
+    return distance
+
+
+def for_languages(info: ModelInfo, source_language: str, target_language: str) -> ModelInfo:
+    """Return a model of several languages as a model of these two; a model of one pair as it is."""
+    found = _find_pair(info, source_language, target_language) if info.languages else None
+    if found is None:
+        return info
+    return replace(info, source_language=found[1], target_language=found[2])
+
+
+def _find_pair(info: ModelInfo, source_language: str, target_language: str) -> tuple[int, str, str] | None:
+    """Return the closest languages of a model of several, and their distance; its usual one where none is asked."""
+    source = target = (0, "")
+    if source_language:
+        source = min(_near(source_language, info, is_source=True), default=(0, ""))
+    if target_language:
+        target = min(_near(target_language, info, is_source=False), default=(0, ""))
+    if (source_language and not source[1]) or (target_language and not target[1]):
+        return None
+    usual = info.source_language, info.target_language
+    from_code = source[1] or next(code for code in (*usual, *info.source_languages) if code != target[1])
+    to_code = target[1] or next(code for code in (*reversed(usual), *info.target_languages) if code != from_code)
+    if from_code == to_code or to_code not in info.target_languages or from_code not in info.source_languages:
+        return None
+    return source[0] + target[0], from_code, to_code
+
+
+def _near(asked: str, info: ModelInfo, *, is_source: bool) -> list[tuple[int, str]]:
+    """Return the languages of a model that serve for the one asked for, by any of its codes, and how far each is."""
+    languages = [one for one in info.languages if (one.is_source if is_source else one.is_target)]
+    for one in languages:
+        if asked in (one.code, one.flores):
+            return [(0, one.code)]
+    return [(int(far), one.code) for one in languages if (far := closeness(asked, one.code)) is not None]
+
+
+def for_request(
+    info: ModelInfo, codec: TextCodec, source_language: str, target_language: str
+) -> tuple[ModelInfo, TextCodec]:
+    """Return a model and its codec for these languages; those of a model of one pair are the same for all."""
+    if not info.languages:
+        return info, codec
+    info = for_languages(info, source_language, target_language)
+    return info, codec.between(info.source_language, info.target_language)

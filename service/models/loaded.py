@@ -24,7 +24,8 @@ from service.engine.worker import return_freed_memory
 from service.errors import InternalError
 from service.models.cache import ModelCache
 from service.models.catalogue import UseCount
-from service.models.info import TextCodec, search_params
+from service.models.codec import TextCodec
+from service.models.info import search_params
 from service.models.repository import BundleVersion, load_tokenizer
 from service.records import ModelInfo, TranslateOptions
 from service.scheduler.admission import Reservation

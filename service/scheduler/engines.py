@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol, cast
 
 from service.call import Call
-from service.engine.wire import CancelJob, EngineSpec, FailureKind, Job, JobResult, Outcome, Report, StepStats
+from service.engine.wire import CancelJob, EngineSpec, FailureKind, Job, JobResult, Outcome, Report, Settled, StepStats
 from service.engine.worker import command_line
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
 from service.processes.apart import run_apart
@@ -69,10 +69,10 @@ class JobGroup:
     def __init__(self, call: Call, num_jobs: int) -> None:
         self.call = call
         self.jobs: set[Pending] = set()  # that have no outcome
-        self.results: asyncio.Future[list[JobResult | InternalError]] = asyncio.get_running_loop().create_future()
-        self._found: list[JobResult | InternalError | None] = [None] * num_jobs
+        self.results: asyncio.Future[list[Settled]] = asyncio.get_running_loop().create_future()
+        self._found: list[Settled | None] = [None] * num_jobs
 
-    def settle(self, pending: "Pending", result: JobResult | InternalError) -> None:
+    def settle(self, pending: "Pending", result: Settled) -> None:
         """Take the result of a job, or an error that concerns this job alone."""
         self.jobs.discard(pending)
         if self.results.done():
@@ -81,7 +81,7 @@ class JobGroup:
             self.call.job_finished(result)
         self._found[pending.place] = result
         if not self.jobs:
-            self.results.set_result(cast("list[JobResult | InternalError]", self._found))  # none is missing
+            self.results.set_result(cast("list[Settled]", self._found))  # none is missing
 
     def fail(self, error: DragomanError) -> None:
         """Raise an error where somebody still waits for the group."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from service.call import Call
-from service.engine.wire import EngineSpec, Job, JobResult, SearchParams
+from service.engine.wire import EngineSpec, Job, SearchParams, Settled
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
 from service.processes.process import StartError, SupervisorConfig
 from service.records import Priority
@@ -158,7 +158,7 @@ class EnginePool:
         """Return the forecast for one sentence in this call of the length that sentences have had lately."""
         return self.forecast((round(self._queue.typical_tokens),), params, call)
 
-    async def run(self, jobs: Sequence[Job], call: Call) -> list[JobResult | InternalError]:
+    async def run(self, jobs: Sequence[Job], call: Call) -> list[Settled]:
         """Return what becomes of jobs, in order; one for which the model gave no numbers has its own error.
 
         Args:

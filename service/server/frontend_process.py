@@ -23,11 +23,12 @@ from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig, ServerConfig
 from service.documents.formats import load_readers
-from service.engine.wire import JobResult, Ready, StartFailed
+from service.engine.wire import JobResult, Ready, Settled, StartFailed
 from service.errors import Unavailable
-from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, Work
-from service.models.info import TextCodec, search_params
+from service.models.call_scheduler import CallScheduler, Work
+from service.models.catalogue import Catalogue, ServedModel, UseCount
+from service.models.codec import TextCodec
+from service.models.info import search_params
 from service.models.repository import load_tokenizer
 from service.processes.rpc import FrameChannel, Peer
 from service.records import NO_OPTIONS, ModelInfo

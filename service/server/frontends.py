@@ -17,9 +17,9 @@ from service.addresses import Address, reserve_port
 from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity
 from service.config import ServerConfig
+from service.engine.wire import Settled
 from service.errors import InternalError, Unavailable
-from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import Settled, Work
+from service.models.call_scheduler import CallScheduler, Work
 from service.models.loaded import LoadedModel
 from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost

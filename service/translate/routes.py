@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from service.errors import InvalidInput
-from service.models.info import for_languages, pair_distance
+from service.models.catalogue import for_languages, pair_distance
 from service.records import NO_OPTIONS, ModelInfo, TranslateOptions, TranslationRequest
 from service.text.languages import closeness
 

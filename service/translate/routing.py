@@ -17,7 +17,7 @@ from typing import TypeVar
 from service.call import Call
 from service.errors import Unavailable
 from service.models.catalogue import ServedModel
-from service.models.info import too_long, untranslated
+from service.models.codec import too_long, untranslated
 from service.records import (
     DetectedLanguage,
     ModelInfo,

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.call import Call
-from service.engine.wire import Job, JobResult
+from service.engine.wire import Job, JobResult, Settled
 from service.errors import FailedPrecondition, InvalidInput, TooLong
-from service.models.catalogue import ServedModel, Settled, Work
-from service.models.info import TextCodec, for_request, too_long
+from service.models.call_scheduler import Work
+from service.models.catalogue import ServedModel, for_request
+from service.models.codec import TextCodec, too_long
 from service.records import (
     MAX_SHOWN_TOKENS,
     AttentionHeads,

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
 from service.errors import InternalError, TooLong
-from service.models.catalogue import Settled
-from service.models.info import TextCodec, for_request, untranslated
+from service.models.catalogue import for_request
+from service.models.codec import TextCodec, untranslated
 from service.records import (
     Link,
     ModelInfo,

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from service.errors import InternalError
-from service.models.info import untranslated
+from service.models.codec import untranslated
 from service.records import (
     Link,
     Span,

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from service.call import Call
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfMemory, Unavailable
-from service.models.info import too_long
+from service.models.codec import too_long
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
 from service.text.document import Segment

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from service.engine.wire import Job
 from service.errors import InternalError, InvalidInput
-from service.models.info import untranslated
+from service.models.codec import untranslated
 from service.records import (
     Link,
     Segmentation,

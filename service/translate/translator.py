@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from service.call import Call, Caller, Identity
 from service.config import LimitsConfig
-from service.engine.wire import Job, JobResult, SearchParams
+from service.engine.wire import Job, JobResult, SearchParams, Settled
 from service.errors import (
     DeadlineExceeded,
     DragomanError,
@@ -32,8 +32,8 @@ from service.errors import (
     Unavailable,
     Wait,
 )
-from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import ServedModel, Settled, Work
+from service.models.call_scheduler import CallScheduler, Work
+from service.models.catalogue import ServedModel
 from service.models.info import search_params
 from service.records import (
     NO_OPTIONS,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from service.cli.app import app
 from service.engine.wire import FinishReason
 from service.local import LocalTranslator
-from service.models.info import untranslated
+from service.models.codec import untranslated
 from service.records import TranslatedText, TranslateOptions, Translation, TranslationRequest
 from tests.fakes.model_info import model_info
 from tests.fakes.scripted_server import ScriptedServer

@@ -9,10 +9,11 @@ from typing import Any, cast
 from model.tokenizer import SupportsTokens
 from service.call import Call
 from service.config import LimitsConfig, ServerConfig
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
 from service.errors import InternalError
-from service.models.catalogue import Settled, UseCount
-from service.models.info import TextCodec, search_params
+from service.models.catalogue import UseCount
+from service.models.codec import TextCodec
+from service.models.info import search_params
 from service.models.loaded import LoadedModel
 from service.models.registry import Registry
 from service.models.repository import BundleVersion

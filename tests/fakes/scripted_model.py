@@ -19,10 +19,11 @@ from model.config import EOS_ID, UNK_ID
 from model.tokenizer import Tokenizer
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, TokenScores
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled, TokenScores
 from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import Catalogue, Settled, UseCount
-from service.models.info import TextCodec, describe, search_params
+from service.models.catalogue import Catalogue, UseCount
+from service.models.codec import TextCodec
+from service.models.info import describe, search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics

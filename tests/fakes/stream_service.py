@@ -17,11 +17,11 @@ from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.dragoman import SERVICE, TRANSLATE_STREAM, TranslationServicer
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams, Settled
 from service.errors import DragomanError, NotFound, Overloaded
-from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, Work
-from service.models.info import TextCodec
+from service.models.call_scheduler import CallScheduler, Work
+from service.models.catalogue import Catalogue, ServedModel, UseCount
+from service.models.codec import TextCodec
 from service.records import ModelInfo
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics

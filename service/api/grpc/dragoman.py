@@ -21,7 +21,7 @@ from service.api.grpc.codec import (
 from service.call import Call
 from service.errors import DeadlineExceeded, InvalidInput, Unavailable
 from service.models.call_scheduler import CallScheduler
-from service.models.info import languages_of
+from service.models.catalogue import languages_of
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from service.translate.routing import Router

@@ -12,7 +12,8 @@ from service.engine.loop import EngineLoop
 from service.engine.wire import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome
 from service.errors import InternalError, InvalidInput, TooLong
 from service.local import LocalTranslator
-from service.models.info import TextCodec, describe
+from service.models.codec import TextCodec
+from service.models.info import describe
 from service.models.repository import load_tokenizer
 from service.records import Segmentation, TranslateOptions
 from tests.fakes.character_spans import CharacterSpans

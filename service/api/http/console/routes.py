@@ -25,7 +25,7 @@ from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server_status import ServerStatus
 from service.call import PHASES, Call
 from service.errors import InvalidInput, NotFound
-from service.models.info import too_long
+from service.models.codec import too_long
 from service.records import (
     AttentionHeads,
     Link,

@@ -7,7 +7,7 @@ from model.files import text_of_line
 from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored, translated_lines
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput
-from service.models.info import untranslated
+from service.models.codec import untranslated
 from service.records import TranslatedText, Translation
 
 

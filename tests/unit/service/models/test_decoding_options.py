@@ -8,7 +8,8 @@ import pytest
 from model.config import EOS_ID
 from service.engine.wire import SearchParams
 from service.errors import InvalidInput
-from service.models.info import TextCodec, search_params
+from service.models.codec import TextCodec
+from service.models.info import search_params
 from service.records import TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.model_info import model_info

@@ -10,7 +10,8 @@ from model.config import EOS_ID
 from model.manifest import DecodingDefaults, Variant
 from service.engine.wire import FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput
-from service.models.info import TextCodec, describe, search_params
+from service.models.codec import TextCodec
+from service.models.info import describe, search_params
 from service.records import ModelInfo, Span, TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle

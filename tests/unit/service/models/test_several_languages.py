@@ -9,8 +9,7 @@ from protos import translation_pb2 as pb
 from service.api.grpc.codec import encode_model
 from service.client.messages import decode_models
 from service.errors import NotFound
-from service.models.catalogue import index_of
-from service.models.info import for_languages, languages_of
+from service.models.catalogue import for_languages, index_of, languages_of
 from service.records import ModelInfo, TranslationRequest
 from service.translate.routes import find_route, hops_of, routes_of
 from tests.fakes.model_info import model_info

@@ -9,10 +9,10 @@ import pytest
 
 from service.call import ANYBODY, Call, Caller
 from service.config import LimitsConfig
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
 from service.errors import InternalError, Overloaded
-from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import Catalogue, Settled, Work
+from service.models.call_scheduler import CallScheduler, Work
+from service.models.catalogue import Catalogue
 from service.models.translation_cache import Key, TranslationCache
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of

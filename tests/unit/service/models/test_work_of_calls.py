@@ -8,9 +8,8 @@ import pytest
 
 from service.call import Call
 from service.config import LimitsConfig
-from service.engine.wire import Job, JobResult, SearchParams
-from service.models.call_scheduler import run_work, with_smaller_beam
-from service.models.catalogue import Settled, Work
+from service.engine.wire import Job, JobResult, SearchParams, Settled
+from service.models.call_scheduler import Work, run_work, with_smaller_beam
 from service.scheduler.admission import Admission
 from tests.fakes.manual_pool import ManualPool
 

@@ -24,7 +24,7 @@ from service.engine.loop import EngineLoop
 from service.engine.wire import EngineSpec, Job, JobResult, SchedulerConfig, SearchParams
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.models.call_scheduler import CallScheduler
-from service.models.info import TextCodec
+from service.models.codec import TextCodec
 from service.records import Segmentation, TranslateOptions, TranslationRequest, TranslationResult
 from service.scheduler.pool import PoolConfig
 from service.telemetry.metrics import Metrics

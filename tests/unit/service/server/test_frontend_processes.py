@@ -13,10 +13,10 @@ import pytest
 from service.api.http.server_status import ServerStatus
 from service.call import ANYBODY, Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
-from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, from_payload, to_frame
+from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, Settled, from_payload, to_frame
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
-from service.models.call_scheduler import CallScheduler
-from service.models.catalogue import Catalogue, ServedModel, Settled, UseCount, Work
+from service.models.call_scheduler import CallScheduler, Work
+from service.models.catalogue import Catalogue, ServedModel, UseCount
 from service.models.loaded import LoadedModel
 from service.processes.rpc import Peer
 from service.server.frontend import Frontend

@@ -6,9 +6,8 @@ from typing import Self
 
 import pytest
 
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
-from service.models.catalogue import Settled
-from service.models.info import TextCodec
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
+from service.models.codec import TextCodec
 from service.records import Translation
 from service.translate.search import SearchBatcher, Settings
 from service.translate.texts import translate_text

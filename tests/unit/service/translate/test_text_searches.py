@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
 from service.errors import Overloaded
-from service.models.catalogue import Settled
 from service.translate.search import SearchBatcher
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, TokenScores
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled, TokenScores
 from service.errors import InternalError, TooLong
-from service.models.catalogue import Settled
-from service.models.info import TextCodec
+from service.models.codec import TextCodec
 from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
 from service.translate.glossaries import Glossary
 from service.translate.search import SearchBatcher, Settings
