@@ -16,7 +16,7 @@ from service.api.grpc import admin, standard
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
 from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.server import add_grpc_port, grpc_options, server_tls, warn_of_open_ports
-from service.api.http.files import DocumentJobs, TranslatedFiles
+from service.api.http.files import FileStore
 from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, SharedPage, metrics_pages
 from service.config import ServerConfig
@@ -168,13 +168,12 @@ class Readiness:
         return now - since <= self._unready_exit_s
 
 
-class OwnStatus(TranslatedFiles, DocumentJobs, ServerStatus):
+class OwnStatus(FileStore, ServerStatus):
     """The status of the server, which its scheduler process knows; keeps the files that any frontend has translated."""
 
     def __init__(self, parts: Parts) -> None:
         """Keep no file yet."""
-        TranslatedFiles.__init__(self)
-        DocumentJobs.__init__(self)
+        super().__init__()
         self._parts = parts
         self._metrics = parts.models.metrics
         self._page = SharedPage(self._metrics.exposition, self._refresh)

@@ -41,34 +41,6 @@ _RETRY_S = 5.0
 _Result = TypeVar("_Result")
 
 
-class TranslatedFiles:
-    """Translated files in memory, each under a name that nobody guesses."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._files: dict[str, tuple[float, File]] = {}  # the oldest first
-
-    async def keep(self, file: File) -> str:
-        """Keep a file for `KEPT_S`, or until others need its room, and return the name to fetch it by."""
-        now = self._clock()
-        name = secrets.token_urlsafe(24) + PurePath(file.name).suffix.lower()
-        self._files[name] = now, file
-        num_bytes = sum(len(kept.content) for _, kept in self._files.values())
-        for other, (since, kept) in list(self._files.items()):
-            if other == name or (num_bytes <= MAX_KEPT_BYTES and now - since <= KEPT_S):
-                break
-            num_bytes -= len(kept.content)
-            del self._files[other]
-        return name
-
-    async def find(self, name: str) -> File | None:
-        """Return the file of this name; None: there is none, or none any more."""
-        now = self._clock()
-        for other in [other for other, (since, _) in self._files.items() if now - since > KEPT_S]:
-            del self._files[other]
-        return self._files[name][1] if name in self._files else None
-
-
 def download(file: File, remarks: Sequence[str] = ()) -> Response:
     """Return the response that a browser saves: never shown, since it may be a page with scripts."""
     headers = {
@@ -265,13 +237,34 @@ class _Job(NamedTuple):
     status: JobStatus = JobStatus()
 
 
-class DocumentJobs:
-    """The jobs of the whole server."""
+class FileStore:
+    """Translated files in memory, each under a name that nobody guesses, and the jobs of the whole server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without jobs."""
+        """Begin without files and jobs."""
         self._clock = clock
+        self._files: dict[str, tuple[float, File]] = {}  # the oldest first
         self._jobs: dict[str, _Job] = {}
+
+    async def keep(self, file: File) -> str:
+        """Keep a file for `KEPT_S`, or until others need its room, and return the name to fetch it by."""
+        now = self._clock()
+        name = secrets.token_urlsafe(24) + PurePath(file.name).suffix.lower()
+        self._files[name] = now, file
+        num_bytes = sum(len(kept.content) for _, kept in self._files.values())
+        for other, (since, kept) in list(self._files.items()):
+            if other == name or (num_bytes <= MAX_KEPT_BYTES and now - since <= KEPT_S):
+                break
+            num_bytes -= len(kept.content)
+            del self._files[other]
+        return name
+
+    async def find(self, name: str) -> File | None:
+        """Return the file of this name; None: there is none, or none any more."""
+        now = self._clock()
+        for other in [other for other, (since, _) in self._files.items() if now - since > KEPT_S]:
+            del self._files[other]
+        return self._files[name][1] if name in self._files else None
 
     async def begin_document(self, owner: Identity) -> tuple[str, str]:
         """Return the id and the key of a new job; raises Overloaded if too many are not over."""

@@ -2,14 +2,14 @@
 
 import pytest
 
-from service.api.http.files import KEPT_S, LOST_AFTER_S, MAX_OWN_OPEN, DocumentJobs, JobStatus
+from service.api.http.files import KEPT_S, LOST_AFTER_S, MAX_OWN_OPEN, FileStore, JobStatus
 from service.errors import Overloaded
 
 OWNER = ("key", "shop")
 
 
 async def test_job_is_found_by_id_and_key_together():
-    jobs = DocumentJobs()
+    jobs = FileStore()
     name, key = await jobs.begin_document(OWNER)
     other, other_key = await jobs.begin_document(OWNER)
 
@@ -22,7 +22,7 @@ async def test_job_is_found_by_id_and_key_together():
 
 
 async def test_client_has_so_many_open_jobs_and_others_have_theirs():
-    jobs = DocumentJobs()
+    jobs = FileStore()
     names = [(await jobs.begin_document(OWNER))[0] for _ in range(MAX_OWN_OPEN)]
 
     with pytest.raises(Overloaded, match=f"{MAX_OWN_OPEN} documents of this client wait"):
@@ -34,7 +34,7 @@ async def test_client_has_so_many_open_jobs_and_others_have_theirs():
 
 async def test_job_that_nothing_is_heard_of_is_lost_and_one_that_is_over_is_forgotten():
     now = 100.0
-    jobs = DocumentJobs(clock=lambda: now)
+    jobs = FileStore(clock=lambda: now)
     lost, done = await jobs.begin_document(OWNER), await jobs.begin_document(OWNER)
     await jobs.note_document(done[0], JobStatus("done"))
     now += LOST_AFTER_S + 1

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from service.api.http.fields import File
-from service.api.http.files import KEPT_S, MAX_OWN_FILES, FileTranslator, TranslatedFiles
+from service.api.http.files import KEPT_S, MAX_OWN_FILES, FileStore, FileTranslator
 from service.call import Call, Caller
 from service.documents.formats import DocumentFormat, translated_file
 from service.engine.wire import FinishReason
@@ -146,7 +146,7 @@ async def wait_for_room(files: FileTranslator, call: Call) -> None:
 
 async def test_files_that_are_too_old_are_gone_and_take_no_memory():
     now = 100.0
-    kept = TranslatedFiles(clock=lambda: now)
+    kept = FileStore(clock=lambda: now)
     old = await kept.keep(FILE)
     now += KEPT_S / 2
     young = await kept.keep(FILE)
