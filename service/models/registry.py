@@ -216,12 +216,12 @@ class Registry:
                 await model.in_use.wait_idle()
         except TimeoutError:
             get_logger().warning("model_still_used", **which, calls=model.in_use.calls)
+        self.translation_cache.forget(model.number)
         try:
             await self.model_cache.forget(model)
             await model.close()
         finally:  # otherwise its engines would be counted for ever
             del self._leaving[model]
-            self.translation_cache.forget(model.number)
             self.model_cache.wake()
         return_freed_memory()
         get_logger().info("model_retired", **which)
