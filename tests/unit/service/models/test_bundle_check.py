@@ -40,7 +40,7 @@ class TestBundleChecker:
             check(bundle, name=name, version=version)
 
     def test_bundle_without_the_precision_that_is_set_is_refused(self, bundle):
-        with pytest.raises(BundleError, match="has no 'int8' graphs"):
+        with pytest.raises(BundleError, match="has no graphs in 'int8'"):
             check(bundle, engine=EngineConfig(precision="int8"))
 
 
