@@ -255,18 +255,13 @@ class WordLinks:
         """Return the words of the translation that belong to a word of the source."""
         return self._targets[word] if 0 <= word < len(self._targets) else ()
 
-    def best_head(self, source: Range, within: Range) -> int:
-        """Return where the words of the translation end that belong to the first words of the source."""
+    def best_border(self, source: Range, within: Range, *, is_end: bool) -> int:
+        """Return where the words of the translation end, or begin, that belong to the first, or last, of the source."""
         if not any(self._counts(source)):
-            return at_share(source[1] / len(self.source_words), within)
+            return at_share(source[is_end] / len(self.source_words), within)
         sums = list(accumulate(self._weights(source), initial=0.0))
-        return max(range(within[1], within[0] - 1, -1), key=lambda end: sums[end])
-
-    def best_tail(self, source: Range, within: Range) -> int:
-        """Return where the words of the translation begin that belong to the last words of the source."""
-        if not any(self._counts(source)):
-            return at_share(source[0] / len(self.source_words), within)
-        sums = list(accumulate(self._weights(source), initial=0.0))
+        if is_end:
+            return max(range(within[1], within[0] - 1, -1), key=lambda end: sums[end])
         return min(range(within[0], within[1] + 1), key=lambda begin: sums[begin])
 
     def best_range(self, source: Range, around: Range, within: Range) -> Range:

@@ -37,37 +37,33 @@ NEVER_LAST = {
     ),
 }
 
-# The sentence goes on behind them unless the next word is one that begins sentences.
+# The sentence goes on behind them unless the next word is one that begins sentences.  `_is_abbreviation` knows those
+# without a vowel.
 ABBREVIATIONS = {
     "de": _words(
         """
-        a.a.o a.d abb abk abs abschn abt abw adj adr adv ahd akad amtl angekl angest anl anm ao app apr arch aufl aug
-        ausg bd bde begr beisp bem ber bes best bevollm bezgl bibl biogr bl bln br bspw bsp buchst bv chin chr co corp
-        dat dept desgl dez dgl dim dipl doz dr dt dtzd durchschn e.v ehem eidg eigtl einh em empf engl erf erg erl erw
-        esq etc ev exempl exz f fa fam feb febr ff fig fl forts fr frankr frl frz geb gebr gedr geg gegr gek gen ges
-        gesch geschl gest gez ggb griech habil hbf hd hdb hl hon hr hrn hrsg hg hptm hptst i.a i.v inc ing inh inst
-        int ital jahrh jan jap jew jg jgg jh jhdt jhrl jr jul jun kap kath kfm kgl kl komp konv kop kpl landw lat led
-        lfd lfg lic lit lnr ltd ltg maj masch math max med mfg mhd min mio mitgl mod mrd mr mrs ms msgr mst mtl mwst
-        nachf nachm nd nds no nördl nov nr o.ä obb obj od okt op orth österr pat pfd pf phil philos phys pl pol port
-        priv proz prof prot psych qu rd rdnr red reg rel rep rez röm rn russ s.a s.o s.u sek sen sep sept schles schr
-        schw schwäb schweiz span spezif spr st staatl std stdn stellv stk str stud südd tab techn tel temp theol tsd
-        u.a u.ä u.dgl u.v.a u.v.m übers übl uff univ usf usw v.chr n.chr verb verf verh verl vers verw vet viell vol
-        vorm vors wwe zit ztr
+        a.a.o a.d abb abk abs abschn abt abw adj adr adv ahd akad angest anl anm ao app apr arch aug ausg bde begr
+        beisp bem ber bes best bevollm biogr buchst chin co corp dat dept dez dim doz durchschn e.v ehem eidg einh
+        em empf erf erg erl erw esq etc ev exz f fa fam feb febr fig forts frankr geb gebr gedr geg gegr gek gen ges
+        gesch geschl gest gez griech habil hl hon i.a i.v inc ing inh inst int ital jahrh jan jap jew jul jun kap
+        kath komp konv kop landw lat led lic lit maj masch math max med min mio mod n.chr nachf nachm no nov o.ä obb
+        obj od okt op orth pat phil philos phys pol port priv prot proz psych qu red reg rel rep rez russ röm s.a
+        s.o s.u schles schweiz schwäb sek sen sep sept span spezif stellv stud südd tab techn tel temp theol u.a
+        u.dgl u.v.a u.v.m u.ä uff univ usf usw v.chr verb verf verh verl vers verw vet viell vol vorm vors wwe zit
+        österr übers übl
         """
     ),
     "en": _words(
         """
-        abbr acad acct addr adj adm admin adv al alt apt arr assn assoc asst attn attrib aug auth ave avg bc bdrm bibl
-        bldg blvd bros btw cap capt cent cert chap chron cmdr co comm comp conf cont contd corp cpl cres ct cu dec def
-        deg dept diag diam dict dist div doc doz dr drs ea eccl econ ed edn eds enc encl eng engr eq eqn eqs esq est
-        etc ext feb fed ff fl fn freq ft fwd fwy gal gaz geog geom gov govt gram hist hon hosp hr hrs hwy illus inc
-        ing inst instr intl introd jan jr jul jun kg lab lang lat lb lbs lib lic lieut lit lt ltd maj manuf max mech
-        med messrs mfg mgmt mgr min mins misc mlle mme mod mph mr mrs ms msgr mt mtn mts natl nov num obs occas oct
-        orch org orig oz pfc ph phil photog phys pkg pl pls pref prelim prep pres prob proc prof prop prov pseud psych
-        pt pts pub publ pvt qt qtr qty quot rd recd rect ref refs rel repr rept rev rm rpt rt rte sch sched sci sen
-        sens sep sept ser sfc sgt soc spec sq sr st stat std ste suppl supt surg tbsp tech tel temp terr tr trans
-        transl treas tsp univ vac vb ver vet vocab vol vols wk yd yds yr yrs a.d a.k.a a.s.a.p b.a b.c b.sc d.c e.u
-        m.a m.d m.sc p.o p.s ph.d r.s.v.p u.k u.n u.s u.s.a
+        a.d a.k.a a.s.a.p abbr acad acct addr adj adm admin adv al alt apt arr assn assoc asst attn attrib aug auth
+        ave avg b.a b.c b.sc bibl bros cap cent cert chap chron co comm comp conf cont contd corp cres cu d.c dec
+        def deg dept diag diam dict dist div doc doz e.u ea eccl econ ed edn eds enc encl eng engr eq eqn eqs esq
+        est etc ext feb fed freq fwy gal gaz geog geom govt gram hist hosp hwy illus inc ing inst instr intl introd
+        jan jul jun kg lab lang lat lib lic lieut lit m.a m.d m.sc maj manuf max mech med min mins misc mod natl nov
+        num obs occas oct orch org orig oz p.o p.s ph.d phil photog phys pref prelim prep pres prob proc prop prov
+        pseud psych pub publ qty quot r.s.v.p recd rect ref refs rel repr rept rte sched sci sen sens sep sept ser
+        soc spec stat ste suppl supt surg tech tel temp terr trans transl treas u.k u.n u.s u.s.a univ vac ver vet
+        vocab vol vols yd yds yr yrs
         """
     ),
 }
@@ -267,9 +263,18 @@ class _Rules:
         if not marks.startswith(".") or marks.startswith(("..", ". .", ".\u00a0.")):
             return not goes_on and not word[0].isdigit()
         token, before = self._token_before(text, max(begin, place.start() - _REACH), place.start())
+        behind = text[place.end() : place.end() + _REACH]
+        is_start = self._is_start(word, behind)
         if goes_on:
-            return has_no_capitals and self._is_word(token)
-        return self._point_ends(token, before, word, text[place.end() : place.end() + _REACH])
+            is_known = not (token.islower() and len(token) <= 3) or token in SHORT_WORDS
+            is_word = token.isalpha() and len(token) > 1 and is_known and not self._is_abbreviation(token)
+            ends = has_no_capitals and is_word
+        elif _NUMBER.fullmatch(token):
+            is_listed = self._is_listed(token, before, behind)
+            ends = not is_listed and self._number_ends(token, before, word, is_start=is_start)
+        else:
+            ends = self._token_ends(token, before, word, is_start=is_start, is_item=bool(_ITEM.match(behind)))
+        return ends
 
     def _token_before(self, text: str, begin: int, end: int) -> tuple[str, str]:
         """Return the token that ends a text, without its spaces, and what stands before it."""
@@ -286,25 +291,12 @@ class _Rules:
             token, place = single + token, text.rindex(single, begin, place)
         return token, text[begin:place].rstrip()
 
-    def _point_ends(self, token: str, before: str, following: str, text: str) -> bool:
-        """Whether a sentence ends with a token and a point, before a word with a capital or a number."""
-        is_start = self._is_start(following, text)
-        if _NUMBER.fullmatch(token):
-            is_listed = self._is_listed(token, before, text)
-            return not is_listed and self._number_ends(token, before, following, is_start=is_start)
-        return self._token_ends(token, before, following, is_start=is_start, is_item=bool(_ITEM.match(text)))
-
     def _is_start(self, word: str, text: str) -> bool:
         """Whether a word, which the text begins with, hardly does anything but begin a sentence."""
         if self._is_german and _POLITE_ORDER.match(text):
             return True
         small = word.replace("’", "'").partition("'")[0].lower()
         return word[0].isupper() and small in self._starters and not (len(small) == 1 and text[1:2] == ".")
-
-    def _is_word(self, token: str) -> bool:
-        """Whether a token, behind which a small letter follows, is a word that may end a sentence."""
-        is_known = not (token.islower() and len(token) <= 3) or token in SHORT_WORDS
-        return token.isalpha() and len(token) > 1 and is_known and not self._is_abbreviation(token)
 
     def _token_ends(self, token: str, before: str, following: str, *, is_start: bool, is_item: bool) -> bool:
         """Whether a sentence ends with a token and a point, before a word with a capital or a number."""
@@ -318,15 +310,9 @@ class _Rules:
             return following[0].isupper()
         if ("." in token and word is token) or ".-" in token:  # "U.S", "Dipl.-Ing"
             return is_start
-        if len(word) == 1 and word.isalpha():
-            return self._letter_ends(word, before, is_start=is_start)
+        if len(word) == 1 and word.isalpha():  # an initial, a name ("plan B") or a unit ("5 m")
+            return bool(before) and (is_start if word.isupper() else word in "ghlmst" and before[-1].isdigit())
         return self._word_ends(word, following, is_start=is_start, is_item=is_item)
-
-    def _letter_ends(self, letter: str, before: str, *, is_start: bool) -> bool:
-        """Whether a sentence ends with one letter: an initial, a name ("plan B") or a unit ("5 m")."""
-        if not before:
-            return False
-        return is_start if letter.isupper() else letter in "ghlmst" and before[-1].isdigit()
 
     def _word_ends(self, word: str, following: str, *, is_start: bool, is_item: bool) -> bool:
         is_number = following[0].isdigit()

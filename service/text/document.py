@@ -8,10 +8,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from service.records import Span
 
+_POSITION = attrgetter("position")
 _SPACE_BEHIND = re.compile(r"(?:\s|&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));)++\Z")
 
 
@@ -84,7 +86,7 @@ class Segment(NamedTuple):
         # What is written for a code point, such as "&amp;", ends where white space, the next tag or code point begins;
         # several code points can be written as one.
         position = bisect_right(offsets, offsets[position - 1])
-        following = bisect_left(self.tags, position, key=lambda tag: tag.position)
+        following = bisect_left(self.tags, position, key=_POSITION)
         end = offsets[position] if position < len(offsets) else self.span.end
         if following < len(self.tags) and self.tags[following].position == position:
             end = self.tags[following].begin
@@ -177,6 +179,12 @@ def between(spans: Sequence[Span], begin: int, end: int) -> list[Span]:
     return list(map(Span, begins, ends))
 
 
+def span_around(position: int, spans: Sequence[Span]) -> Span | None:
+    """Return the span that a cut at the position would tear apart."""
+    index = bisect_left(spans, (position, 0)) - 1
+    return spans[index] if index >= 0 and position < spans[index].end else None
+
+
 def _start(segment: Segment) -> _Cut:
     return _Cut(0, 0, segment.begin)
 
@@ -185,14 +193,10 @@ def _end(segment: Segment) -> _Cut:
     return _Cut(len(segment.text), len(segment.tags), segment.span.end)
 
 
-def _position(tag: Tag) -> int:
-    return tag.position
-
-
 def _enclosed_tags(segment: Segment, begin: int, end: int) -> tuple[int, int]:
     """Return the first tag, and the one behind the last, that has to stay with the text from `begin` to `end`."""
     tags = segment.tags
-    first, last = bisect_right(tags, begin, key=_position), bisect_left(tags, end, key=_position)
+    first, last = bisect_right(tags, begin, key=_POSITION), bisect_left(tags, end, key=_POSITION)
     while True:
         kept = range(first, last)
         front = next((index for index in range(first) if tags[index].width or tags[index].partner in kept), first)
@@ -217,7 +221,7 @@ def _place_after(segment: Segment, position: int, tag: int) -> int:
 def _cut_near(segment: Segment, position: int) -> _Cut:
     """Return the place behind the text that ends at or before `position`, and behind the tags that close there."""
     text, tags = segment.text, segment.tags
-    before = bisect_left(tags, position, key=_position)
+    before = bisect_left(tags, position, key=_POSITION)
     if before and position < tags[before - 1].shown.end:
         return _start(segment)
     end = begin = position
@@ -227,7 +231,7 @@ def _cut_near(segment: Segment, position: int) -> _Cut:
         begin += 1
     if end == 0 or begin == len(text):
         return _start(segment)
-    first, last = bisect_left(tags, end, key=_position), bisect_right(tags, begin, key=_position)
+    first, last = bisect_left(tags, end, key=_POSITION), bisect_right(tags, begin, key=_POSITION)
     for index in range(last - 1, first - 1, -1):
         if tags[index].kind is TagKind.CLOSE:
             return _Cut(tags[index].position, index + 1, tags[index].end)

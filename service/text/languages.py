@@ -212,10 +212,6 @@ class Detector:
         """Whether the model is there."""
         return self._identifier is not None
 
-    def needs_model(self, languages: Sequence[str]) -> bool:
-        """Whether the model has to be loaded before it can be told which of these languages a text is in."""
-        return self._identifier is None and bool(languages)
-
     def load(self) -> None:
         """Load the model, which takes half a second, unless it is there; may raise anything, such as MemoryError."""
         if self._identifier is None:

@@ -160,7 +160,8 @@ class _Lexer:
         if following == "%" and not self._syntax.is_xml and at < self._last_template_end:
             return Token(TokenKind.OTHER, at, self._text.index("%>", at) + 2)
         if following in ("!", "?"):
-            return Token(TokenKind.OTHER, at, self._end_of_other(at))
+            other = self._pattern_of_other(at).match(self._text, at)
+            return Token(TokenKind.OTHER, at, other.end() if other else len(self._text))
         if following == "/":
             return self._close(at)
         if not self._syntax.is_xml and not following.isascii():
@@ -190,10 +191,6 @@ class _Lexer:
         if match is None:
             return None
         return Token(TokenKind.CLOSE if match["name"] else TokenKind.OTHER, at, match.end(), self._name(match))
-
-    def _end_of_other(self, at: int) -> int:
-        match = self._pattern_of_other(at).match(self._text, at)
-        return match.end() if match else len(self._text)
 
     def _pattern_of_other(self, at: int) -> re.Pattern[str]:
         starts_with = self._text.startswith

@@ -6,7 +6,6 @@ Knows how HTML, XML and the inline content of XLIFF mark text up; not how it is 
 import html
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from html.entities import html5
 
 from service.records import TextFormat
 from service.text.document import Part, Segment, Tag, TagKind, joined, trim
@@ -36,7 +35,7 @@ class Block:
         self._tags: list[Tag] = []
         self._numbers: dict[int, int] = {}  # of a start or end tag's token -> its index in `_tags`
         self._follows_space = True  # more white space makes no difference
-        self._follows_break = False
+        self.follows_break = False  # whether nothing but white space came after the last tag, which separates words
 
     def add_text(self, begin: int, end: int) -> None:
         """Add text with references to characters."""
@@ -61,7 +60,7 @@ class Block:
         self._tags.append(Tag(len(self._text), self._whole[begin:end], kind, None, begin, tuple(parts)))
         self.end = end
         if kind is TagKind.POINT:
-            self._follows_space = self._follows_break = False
+            self._follows_space = self.follows_break = False
 
     def add_untouched(self, begin: int, end: int, shown: str) -> None:
         """Add an element that comes back as it is, with what a reader sees of it."""
@@ -77,12 +76,7 @@ class Block:
         self._add_space(begin)
         self.add_tag(begin, end, TagKind.POINT, -1)
         self._tags[-1] = self._tags[-1]._replace(is_break=True)
-        self._follows_space = self._follows_break = True
-
-    @property
-    def follows_break(self) -> bool:
-        """Whether nothing but white space came after the last tag, which separates words."""
-        return self._follows_break
+        self._follows_space = self.follows_break = True
 
     @property
     def ends_in_word(self) -> bool:
@@ -119,7 +113,7 @@ class Block:
     def _add_characters(self, characters: str, places: Sequence[int]) -> None:
         self._text += characters
         self._offsets += places
-        self._follows_space = self._follows_break = False
+        self._follows_space = self.follows_break = False
 
     def _add_reference(self, reference: str, begin: int) -> None:
         end = begin + len(reference)
@@ -130,15 +124,7 @@ class Block:
         elif characters in (reference, "", "\ufffd"):  # an entity of a document type, or no character at all
             self.add_tag(begin, end, TagKind.POINT, -1)
         else:
-            length = _known_length(reference)
-            characters = html.unescape(reference[:length])
             self._add_characters(characters, [begin] * len(characters))
-            self._add_characters(reference[length:], range(begin + length, end))
-
-
-def _known_length(reference: str) -> int:
-    """Return how much of a reference names a character: four code points of "&ampere"."""
-    return next((end for end in range(len(reference), 2, -1) if reference[1:end] in html5), len(reference))
 
 
 def _paired_codes(tags: Sequence[Tag], syntax: Syntax) -> tuple[Tag, ...]:
@@ -191,10 +177,6 @@ def parse(text: str, text_format: TextFormat) -> list[Part]:
 def escape(text: str) -> str:
     """Write language as HTML and XML do."""
     return html.escape(text, quote=False)
-
-
-def _in_given_quotes(text: str) -> str:
-    return html.escape(text, quote=True)
 
 
 def _in_own_quotes(text: str) -> str:
@@ -329,7 +311,7 @@ class _Parser:
     def _value(self, attribute: Attribute, begin: int) -> list[Part]:
         block = Block(self._text, begin, self._syntax)
         block.add_text(begin, begin + len(attribute.value))
-        parts = trim(block.segment({})._replace(escape=_in_given_quotes if attribute.quote else _in_own_quotes))
+        parts = trim(block.segment({})._replace(escape=html.escape if attribute.quote else _in_own_quotes))
         if attribute.quote or joined(parts) == [part for part in parts if isinstance(part, Segment)]:
             return parts
         return [attribute.value]

@@ -18,15 +18,14 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from service.records import Span
+from service.text.codes import damaged_codes
 from service.text.languages import primary
 from service.text.numbers import (
     GAP,
-    MONTH,
-    MONTH_NUMBERS,
     SPELLED,
-    WORDS,
     Number,
     Value,
+    in_words,
     numbers,
     ordinal,
     separators,
@@ -36,9 +35,6 @@ from service.text.numbers import (
 _DIGIT = re.compile(r"\d")
 _MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)
 _HALVES = re.compile(r"\bhalf\b(?s:.*)\bhalb\b|\bhalb\b(?s:.*)\bhalf\b", re.IGNORECASE)
-_ROMAN = re.compile(r"\b(?=[IVX])(X{0,3})(IX|IV|V?I{0,3})\b")
-_ROMAN_UNITS = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"]
-_SMALL_DIGIT = re.compile("[⁰¹²³⁴-⁹₀-₉]")
 _MOST_COMPARED = 100
 
 
@@ -53,24 +49,25 @@ class Difference(NamedTuple):
 def difference(
     source: str, target: str, source_language: str, target_language: str, kept: Sequence[str] = ()
 ) -> Difference | None:
-    """Return how the numbers of a translation differ from those of its source; None: they do not.
+    """Return how the numbers and codes of a translation differ from those of its source; None: they do not.
 
     Those of `kept`, which stands in every translation as it is, do not count.
     """
+    said, given = (without(source, kept), without(target, kept)) if kept else (source, target)
+    damaged = damaged_codes(said, given, source_language, target_language)
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
-        return None
+        return Difference(tuple(damaged), ()) if damaged else None
     languages = primary(source_language), primary(target_language)
     is_known = set(languages) <= SPELLED.keys()
     bare = _without_units(source, target, *languages) if is_known and _QUANTITY.search(source) else ()
-    said, given = (without(source, kept), without(target, kept)) if kept else (source, target)
     missing, surplus = (_by_meaning if is_known else _by_digits)(said, given, *languages)
-    return Difference(missing, surplus, bare) if missing or surplus or bare else None
+    return Difference((*damaged, *missing), surplus, bare) if damaged or missing or surplus or bare else None
 
 
 def without(text: str, kept: Sequence[str]) -> str:
     """Return a text with blanks in place of parts of it."""
     for part in kept:
-        text = text.replace(part, " ")
+        text = text.replace(part, " " * len(part))
     return text
 
 
@@ -161,7 +158,7 @@ def _without_words(side: list[_Part], other_text: str, language: str) -> list[_P
     """Return what the other text does not say in words either."""
     if not side:
         return side
-    said = _in_words(other_text, language)
+    said = in_words(other_text, language)
     return [part for part in side if said.isdisjoint(_words_of(part, other_text))]
 
 
@@ -173,27 +170,6 @@ def _words_of(part: _Part, other_text: str) -> set[object]:
     if part.value and part.value > 999 and part.value % 10 == 0:
         sought.add(part.value % 100 or None)
     return sought
-
-
-def _in_words(text: str, language: str) -> set[Fraction]:
-    """Return the numbers that a text may say in words: "two hundred" is 2, 100 and 200; months and "XIV" are some."""
-    found: set[Fraction] = set()
-    words, end, last = WORDS[language], -1, Fraction(0)
-    for match in SPELLED[language].finditer(text):
-        value = Fraction(words[match[1].lower().replace(" ", "-")])
-        found.add(value)
-        if match[1].lower() in ("a", "an"):
-            continue
-        between = text[end : match.start()] if end >= 0 else "x"
-        if between.strip(" -") in ("", "a", "an", "and", "und"):
-            last = last * value if value >= 100 > last or value >= 1000 else last + value
-            found.add(last)
-        else:
-            last = value
-        end = match.end()
-    found |= {Fraction(MONTH_NUMBERS[name[1]]) for name in re.finditer(rf"\b({MONTH})s?\b", text)}
-    found |= {Fraction(10 * len(match[1]) + _ROMAN_UNITS.index(match[2])) for match in _ROMAN.finditer(text)}
-    return found | {Fraction(unicodedata.digit(one)) for one in _SMALL_DIGIT.findall(text)}
 
 
 def _plain_digits(side: Sequence[_Part]) -> str:
@@ -288,12 +264,6 @@ _QUANTITY = re.compile(rf"[\d¼-¾⅐-⅞]{_BEHIND.pattern}|(?:[€$£]|EUR|USD|
 _LONGEST_BEFORE = 4  # characters
 
 
-def _row_beside(text: str, begin: int, end: int) -> int | None:
-    """Return the row of the unit that stands beside a number of a text."""
-    match = _BEFORE.search(text, max(0, begin - _LONGEST_BEFORE), begin) or _BEHIND.match(text, end)
-    return match and _BY_SYMBOL[match[match.lastindex or 0]]
-
-
 def _unit_behind(text: str, end: int) -> tuple[int, int] | None:
     """Return the row of the unit behind a number of a text, and where the unit ends."""
     if (behind := _BEHIND.match(text, end)) is None:
@@ -329,8 +299,10 @@ def _without_units(source: str, target: str, source_language: str, target_langua
     """Return the numbers of the source whose unit the translation lacks."""
     owners = defaultdict[int, list[Number]](list)
     for number in numbers(source, source_language)[:_MOST_COMPARED]:
-        if number.kind in ("number", "fraction") and (row := _row_beside(source, *number.span)) is not None:
-            owners[row].append(number)
+        (begin, end), is_amount = number.span, number.kind in ("number", "fraction")
+        unit = _BEFORE.search(source, max(0, begin - _LONGEST_BEFORE), begin) or _BEHIND.match(source, end)
+        if is_amount and unit:
+            owners[_BY_SYMBOL[unit[unit.lastindex or 0]]].append(number)
     bare, given = list[Number](), list[Number]()
     for row, owned in owners.items():
         _, said, behind = _unit(row, target_language)

@@ -140,6 +140,35 @@ SPELLED = {  # group 1: the word
     "de": re.compile(rf"\b({_any_of('de')}){_GERMAN_ENDS}\b", re.IGNORECASE),
 }
 
+ROMAN = re.compile(r"\b(?=[IVX])(X{0,3})(IX|IV|V?I{0,3})\b")
+_ROMAN_UNITS = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"]
+_SMALL_DIGIT = re.compile("[⁰¹²³⁴-⁹₀-₉]")
+
+
+def in_words(text: str, language: str) -> set[Fraction]:
+    """Return the numbers that a text may say in words: "two hundred" is 2, 100 and 200; months and "XIV" are some."""
+    found: set[Fraction] = set()
+    words, end, last = WORDS[language], -1, Fraction(0)
+    for match in SPELLED[language].finditer(text):
+        value = Fraction(words[match[1].lower().replace(" ", "-")])
+        found.add(value)
+        if match[1].lower() in ("a", "an"):
+            continue
+        between = text[end : match.start()] if end >= 0 else "x"
+        if between.strip(" -") in ("", "a", "an", "and", "und"):
+            last = last * value if value >= 100 > last or value >= 1000 else last + value
+            found.add(last)
+        else:
+            last = value
+        end = match.end()
+    found |= {Fraction(MONTH_NUMBERS[name[1]]) for name in re.finditer(rf"\b({MONTH})s?\b", text)}
+    found |= {roman(match) for match in ROMAN.finditer(text)}
+    return found | {Fraction(unicodedata.digit(one)) for one in _SMALL_DIGIT.findall(text)}
+
+
+def roman(match: re.Match[str]) -> Fraction:
+    return Fraction(10 * len(match[1]) + _ROMAN_UNITS.index(match[2]))
+
 
 Value: TypeAlias = tuple[str, object]  # "amount", a fraction; "clock", seconds; "date", (day, month, year); ...
 
@@ -352,9 +381,10 @@ def written(number: Number, source_language: str, target_language: str) -> str:
 
 
 # What stands beside numbers: "US$", "€…bn", "n ="; "> 3.11" may be a version.
-_MONEY = re.compile(r"(?:[A-Z]{0,3}[$¢-¥\u20a0-\u20cf](?:bn|[kmKM])?|[-–/\s])*+(?<![-–/])")
-_FORMULA = re.compile(r"(?:[^\W\d_]{1,2}[ \u00a0]?[=<>≤≥≈±]|[=≈±])\s*[-–]?")
-_COMPARED = re.compile(r"[<>≤≥]")
+_SIGNS = re.compile(
+    r"(?:[A-Z]{0,3}[$¢-¥\u20a0-\u20cf](?:bn|[kmKM])?|[-–/\s])*+(?<![-–/])"
+    r"|(?:[^\W\d_]{1,2}[ \u00a0]?[=<>≤≥≈±]|[=≈±]|(?P<compared>[<>≤≥]))\s*[-–]?"
+)
 
 
 def written_amount(text: str, source_language: str, target_language: str) -> str:
@@ -364,8 +394,8 @@ def written_amount(text: str, source_language: str, target_language: str) -> str
         return text
     pieces = [text[slice(*piece)] for piece in between([number.span for number in found], 0, len(text))]
     rest = "".join(pieces).strip()
-    is_compared = _COMPARED.fullmatch(rest) and (found[0].text[0] == "0" or "," in text)
-    if not (is_compared or _MONEY.fullmatch(rest) or _FORMULA.fullmatch(rest)):
+    signs = _SIGNS.fullmatch(rest)
+    if signs is None or (signs["compared"] and not (found[0].text[0] == "0" or "," in text)):
         return text
     forms = [(number.span, written(number, source_language, target_language)) for number in found]
     return edited(text, forms).text

@@ -35,24 +35,7 @@ DATE_BEGINS = r"(?:M{2,4}+|E{3,4}+|[dD]{1,4}+(?=[.,]?+ M|-[mM])|[yY]{2,4}+(?=-[m
 _LONGEST = 60  # characters
 _SHAPE = re.compile(r"(?:'[^'\n]*+'|\[[^\]\n]*+\]|jS(?![a-zA-Z])|([A-Za-z])\1{0,4}+(?![a-yA-Y])|[^\w'\[])+")
 _FIELDS = re.compile(r"'[^'\n]*+'|\[[^\]\n]*+\]|([A-Za-z])\1*+")
-_UNICODE = {  # by letter; fields of any width
-    **dict.fromkeys("yYuJA", "year"),
-    **dict.fromkeys("ML", "month"),
-    **dict.fromkeys("dDEecT", "day"),
-    **dict.fromkeys("HhKk", "hour"),
-    **dict.fromkeys("m", "minute"),
-    **dict.fromkeys("sS", "second"),
-    **dict.fromkeys("azZVXxGtoW", ""),
-}
-_PHP = {  # each letter stands once
-    **dict.fromkeys("Yy", "year"),
-    **dict.fromkeys("FmMn", "month"),
-    **dict.fromkeys("dj", "day"),
-    **dict.fromkeys("HGhg", "hour"),
-    **dict.fromkeys("i", "minute"),
-    **dict.fromkeys("s", "second"),
-    **dict.fromkeys("DlaATePS", ""),
-}
+_DATE_LETTERS = frozenset("yYuJAMLFndDjlEeTHhKkGgimsSaAczZVXxPtoW")
 
 
 def is_date_pattern(text: str) -> bool:
@@ -61,11 +44,10 @@ def is_date_pattern(text: str) -> bool:
         return False
     fields = [match[0] for match in _FIELDS.finditer(text) if match[1]]
     letters = {field[0] for field in fields}
-    if letters <= _UNICODE.keys() and any(len(field) > 1 and _UNICODE[field[0]] for field in fields):
-        return len({_UNICODE[letter] for letter in letters} - {""}) > 1
-    units = [_PHP[field] for field in fields if _PHP.get(field)]
-    is_php = letters <= _PHP.keys() and len(units) == len(set(units))
-    return is_php and ({"hour", "minute"} <= set(units) or {"day", "month"} <= set(units))
+    if any(len(field) > 1 for field in fields):
+        return letters <= _DATE_LETTERS and len({letter.lower() for letter in letters}) > 1
+    is_php = letters <= _DATE_LETTERS and len(letters) == len(fields)
+    return is_php and any(letters & {*one} and letters & {*other} for one, other in (("dj", "FmMn"), ("HGhg", "i")))
 
 
 # Top-level domains that are hardly ever the first word of a sentence whose space is missing ("end.it was").
@@ -115,13 +97,39 @@ _COMMANDS_LIKE_ESCAPES = (  # of LaTeX, without their first letter
 _NOT_AFTER_TEXT = r"(?<![^\s(\[\"'“„‚«])"
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _NUMBER_BEGINS, _NUMBER_ENDS = r"(?<!\w)(?<!\d[.,:/-])", r"(?!\w|[.,:/-]\d)"
+_LABELLED = r"(?:(?<=BIC )|(?<=BIC: )|(?<=[cC]ode )|(?<=[cC]ode: ))[A-Z][A-Z\d]{3,}+(?!\w)"
 
-_FORMULA_BEGINS = r"(?<![\w.-])(?:[^\W\d_]|[A-Z]{2})[ \u00a0]?[=<>≤≥≈±]"
+# A formula: operands with signs between them, one of which relates two sides.  An operand has no word of language.
+_FUNCTION = "(?:sin|cos|tan|log|exp|max|min|lim)"
+_OPERAND = (
+    rf"(?:\d{{1,3}} (?![AI]\b)(?=(?:[A-Z][a-z]?\d*+){{1,9}}+(?!\w)))?+(?:{_FUNCTION}(?![a-z])|"
+    r"(?![a-zß-ÿ]{3}|[A-Z][a-zß-ÿ]{2})[\w|^·×*/′%°∞√π]|['!](?=[\w(=])"
+    r"|\((?![^()\n]*[^\W\d_]{4})[^()\n]{1,30}\)|\[\w{1,9}\]|[.,](?=\d)|[-−](?=\w)){1,30}+"
+)
+_RELATION = r"(?:[-<=]{0,2}+>=?|<(?!3\b|/?[A-Za-z][^<>]*>)[-=]?|[:!=]?=|[≤≥≈±≠≡∈∝→⇌↔])"
+_WEAK = r"[-−+*/·×÷]"
+_SPACED = r"[ \u00a0]?"
+
+_TOOLS = "git|npm|npx|yarn|pip3?|docker|kubectl|apt(?:-get)?|brew|curl|wget|ssh|scp|chmod|chown|mkdir|cargo|systemctl"
+_ORDERS = (
+    "add|apply|build|checkout|clone|commit|compose|diff|exec|get|init|install|log|ps|pull|push|remove|restart|run|start"
+    "|status|stop|test|uninstall|update|upgrade"
+)
+_ARGUMENT = r"(?:-[\w=-]++|\"[^\"\n]*+\"|[\w.@~-]*[/@=_:\d][\w/@=_:-]*+(?:\.\w[\w/@=_:-]*+)*+)"
+_COMMAND = rf"(?:sudo )?+(?:{_TOOLS}) (?:(?:{_ORDERS})\b|{_ARGUMENT})(?: {_ARGUMENT})*+"
+_QUERY = "(?:SELECT|INSERT INTO|UPDATE|DELETE FROM|(?:CREATE|ALTER|DROP) (?:TABLE|VIEW|INDEX|DATABASE))"
 
 # Where several kinds fit at a place, the first one here is taken.
 KINDS = {
     "dates": DATES_IN_SENTENCES,
-    "formula": rf"{_FORMULA_BEGINS}[ \u00a0]?[-−]?\d++(?:[.,]\d++)*+(?:[-–]\d++(?:[.,]\d++)*+)?+(?!\w)",  # n = 1,204
+    "formula": (  # n = 1,204; a² + b² = c²; 2H2 + O2 -> 2H2O; O(n log n)
+        rf"(?<![\w.'’-])(?![a-z]{{2}} ){_OPERAND}(?:{_SPACED}{_WEAK}{_SPACED}{_OPERAND}){{0,9}}+"
+        rf"{_SPACED}{_RELATION}{_SPACED}{_OPERAND}(?:{_SPACED}(?:{_RELATION}|{_WEAK}){_SPACED}{_OPERAND}){{0,9}}+(?!\.?\w)"
+        rf"|(?<![\w.'’-])(?:[A-Za-z]|{_FUNCTION})\((?![^()\n]*[^\W\d_]{{4}})[^()\n]{{1,30}}\)"
+    ),
+    "program": (  # git pull; SELECT a FROM b;
+        rf"(?<![\w-]){_COMMAND}|\b(?=SELECT\b[^\n;]{{1,300}}?\bFROM\b|UPDATE \S++ SET\b|[ICAD]){_QUERY}\b[^\n;]*+;?"
+    ),
     "keys": (  # Ctrl+C, Alt-F4, ⌘S
         rf"(?<![\w+-])(?i:(?:{_HELD})(?:(?:\+| \+ ){_KEY})++(?:\+[-+=](?!\w))?+)"
         rf"|(?<![\w+-])(?:(?:{_HELD})-)++(?:F\d{{1,2}}|Tab|Enter|Space|Del|Entf|Home|End|Up|Down|Left|Right|[A-Za-z0-9])"
@@ -185,6 +193,7 @@ KINDS = {
     ),
     "variables": (
         r"(?<![\w$])\$[A-Za-z_][\w.]{0,60}+\$(?![\w$])|(?<!\w)\$[A-Za-z_]\w*+(?:\.\w++)*+|(?<![\w:)\]}])::?[A-Za-z_]\w*+(?:-\w++)*+:?+"
+        r"|(?<![\w.-])[A-Za-z_][\w.-]*+=(?=[^\s=])(?:[^\s,;)\].]|\.(?=\w))++"  # timeout=30
         r"|(?<!\S)[:;=]-?[()|*/\\](?![\w()/\\])"
     ),
     "shortcodes": (  # of BBCode and WordPress: in pairs, with attributes, alone in a line; what stands in [code]
@@ -233,8 +242,7 @@ KINDS = {
     ),
     "hexadecimal": (  # UUID, hash, number
         r"(?<![\w-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])"
-        r"|(?<![\w-])(?=[a-f]*+\d)(?=\d*+[a-f])[0-9a-f]{7,128}+(?![\w-])"
-        r"|(?<![\w-])(?=[A-F]*+\d)(?=\d*+[A-F])[0-9A-F]{7,128}+(?![\w-])"
+        r"|(?<![\w-])(?=[a-fA-F]*+\d)(?=\d*+[a-fA-F])(?:[0-9a-f]{7,128}+|[0-9A-F]{7,128}+)(?![\w-])"
         r"|(?<!\w)(?:sha\d{1,3}|md5):[0-9a-f]++|(?<!\w)0[xX][0-9A-Fa-f]++(?!\w)"
     ),
     "version": (  # three numbers, unless they are a date or have points after each third digit
@@ -244,10 +252,13 @@ KINDS = {
         r"|(?<![\w.,])\d++\.\d++-?(?:alpha|beta|rc|dev|pre|post|snapshot)(?:\.?[A-Za-z0-9]++)*+"
     ),
     "codes": (  # digits that no language writes in a way of its own
-        # IBAN; 1Z999AA10123456784, INV-2024-0017; (555) 010-9999; 030/123456, 0800 - 1234
+        # IBAN; (555) 010-9999; 030/123456, 0800 - 1234
         r"(?<!\w)[A-Z]{2}\d\d(?:[ \u00a0]?[A-Z]{4})?+(?:[ \u00a0]?(?=[A-Z]{0,3}\d)[A-Z\d]{4}){2,7}+"
         r"(?:[ \u00a0]?\d{1,3})?+(?!\w)"
-        r"|(?<![\w-])(?=[\d-]{0,40}[A-Z])(?=(?:[A-Z-]{0,20}\d){3})[A-Z\d]++(?:-[A-Z\d]++)*+(?![\w-])"
+        # INV-2024-0017, KX-440/B, 1Z999AA10123456784; B-MW 1234, AB12 CDE, SW1A 2AA; ABCD-EFGH-IJKL; BIC COBADEFFXXX
+        r"|(?<![\w-])(?:(?=[\d/-]{0,40}[A-Z])(?=(?:[A-Z/-]{0,20}\d){3})[A-Z\d]++(?:[-/][A-Z\d]++)*+"
+        r"|[A-ZÄÖÜ]{1,3}-[A-Z]{1,2}[ -]?\d{1,4}[EH]?|[A-Z]{2}\d\d ?[A-Z]{3}|[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}"
+        rf"|[A-Z\d]{{4,}}(?:-[A-Z\d]{{4,}}){{2,}}+|{_LABELLED})(?![\w-])"
         r"|(?<!\w)\(\d{2,5}\)[ \u00a0]?\d{2,}+(?:[ \u00a0/-]\d{2,}+){0,4}+(?!\w)"
         rf"|{_NUMBER_BEGINS}(?:"
         r"0\d{1,5}+(?:[ \u00a0/-]|[ \u00a0][/-][ \u00a0])\d{2,}+(?:[ \u00a0/-]\d{2,}+){0,4}+"
@@ -272,12 +283,29 @@ KINDS = {
 
 # Words that begin nothing of that kind are passed over together.
 _AMOUNT = r"(?!0\d)\d{1,5}+(?!\d)(?:,\d++)*+(?:\.\d{1,3}+(?!\.?\d))?+(?![- \u00a0\u202f]\d)"
-_NO_WORDS = "(?:[ACGTUN]{10}|[acgtun]{14}|[XxZz]{4})"
-_BEGINS = rf"(?!{DATE_BEGINS}|{_FORMULA_BEGINS}|(?:{_LONE_KEY})(?!\w)|(?:{_HELD}) \+|{_NO_WORDS})"
+_NO_WORDS = rf"(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}|{_LABELLED}|{_QUERY}\b|(?:sudo|{_TOOLS}) )"
+_BEGINS = rf"(?!{DATE_BEGINS}|[^\W_]++[ \u00a0]?(?:[=<>≤≥≈±≠→⇌+*·×−]|->)|(?:{_LONE_KEY})(?!\w)|{_NO_WORDS})"
 _WORD = rf"(?:[A-Z]?[^\W\d_A-Z]{{1,99}}+(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
 _PLAIN = rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
 
 SPANS = re.compile(rf"{_PLAIN}|({'|'.join(KINDS.values())})|\w++")  # group 1: a span
+
+# Lines of programs and shells: group 1.
+CODE = re.compile(
+    r"^[ \t]*+((?:\$|>>>) (?=[a-z./~_])[^\n]*+"
+    r"|[^\n{]*[^\s$#%{]\s?\{(?:[^\n]*;\s?\})?"  # main() {
+    r"|(?:\#(?:include|define|ifn?def)\b|import (?:\w+ as \w|[\w*]*[.{])|from [\w.]+ import "
+    r"|(?:def|fn|func|function|class) \w+[(:])[^\n]*+"
+    r"|[\w.\[\]'\"*&<>:, ]{1,60}[-+*/|&:]?= [^\n]++(?<=;)"  # int x = 5;
+    r"|[a-z_]\w*+(?:\.\w++)*+ [-+*/]?= (?=[^\n]*[(\[{\"'])[^\n]*+"  # names = ["Tom"]
+    r"|(?:[\w*&<>]++ ){0,3}[a-z_][\w.:>-]*+\((?:\)|[\w ]*+[^\w\s)])[^\n]*+(?<=;)"  # printf("Hi");
+    r"|(?:print|echo|console\.\w+)\([^\n]*\)"
+    r"|(?:\}? ?else )?(?:return|if|for|while|switch|elif|throw)\b"
+    r"(?: [\w.]++;|(?=[^\n]*(?:\w[(\[]|[=<>!]=|[<>\"]))[^\n]*[;:])"
+    rf"|{_COMMAND}(?: \w[\w-]*+(?: {_ARGUMENT})*+){{0,2}}"
+    r")[ \t]*+$",
+    re.MULTILINE,
+)
 
 _CHOICE = re.compile(r"\{\s*+\w++\s*+,\s*+(?:plural|selectordinal|select|choice)\b")
 
@@ -299,12 +327,11 @@ _MOST_WORDS = 8  # of what stands in a menu or on a button
 _SENTENCES = re.compile(r"(?<![.])[.!?](?=\s)")
 _KEY_MARK = re.compile(
     r"(?<![\w&])&(?=[^\W_])(?!\w++[;=])"  # &File
-    r"|(?<=[^\W\d_])&(?=[^\W\d_])"  # St&art
+    # St&art, Form&at, but not rock&roll: one half is short
+    r"|(?<=\b[^\W\d_])&(?=[a-zß-ÿ]{3,}+(?![\w&]))|(?<=\b[^\W\d_]{2})&(?=[a-zß-ÿ]{2,}+(?![\w&]))"
+    r"|(?<=[^\W\d_]{3})&(?=[a-zß-ÿ]{1,2}+(?![\w&]))"
     r"|(?<![\w_])_(?=[^\W\d_][^\W_]*+(?![\w(.\[]))"  # _Open
 )
-_HALVES = re.compile(r"([^\W\d_]++)&([^\W\d_]++)(?![\w&])")
-_SHORT_HALF = 2  # letters: "E&xit", "Form&at", but not "rock&roll"
-_FEWEST_LETTERS = 4
 _EMPHASIS = re.compile(r"\w_(?!\w)")
 
 
@@ -312,17 +339,5 @@ def key_marks(text: str) -> list[int]:
     """Return where a text that may stand in a menu or on a button has a mark of a key."""
     if ("&" not in text and "_" not in text) or len(text.split()) > _MOST_WORDS or _SENTENCES.search(text):
         return []
-    return [match.start() for match in _KEY_MARK.finditer(text) if _is_mark(text, match.start())]
-
-
-def _is_mark(text: str, place: int) -> bool:
-    if text[place] == "_":
-        return (text[0].isupper() or text[place + 1].isupper()) and not _EMPHASIS.search(text)
-    if not text[place - 1 : place].isalpha():
-        return True
-    begin = next((at + 1 for at in range(place - 1, -1, -1) if not text[at].isalpha()), 0)
-    halves = _HALVES.match(text, begin)
-    if halves is None or not halves[2].islower():
-        return False
-    lengths = [len(half) for half in halves.groups()]
-    return min(lengths) <= _SHORT_HALF and sum(lengths) >= _FEWEST_LETTERS
+    is_marked = (text[0].isupper() or re.search(r"_[A-ZÄÖÜ]", text)) and not _EMPHASIS.search(text)
+    return [match.start() for match in _KEY_MARK.finditer(text) if match[0] == "&" or is_marked]

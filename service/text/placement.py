@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from service.records import Link, Span
@@ -93,6 +94,7 @@ def _is_nested(tags: Sequence[Tag], sources: Sequence[str]) -> bool:
     return not Counter(open_tags) - alone
 
 
+_POSITION = attrgetter("position")
 _LEFT, _RIGHT = 0, 1  # of the white space between two words
 
 
@@ -262,17 +264,15 @@ def _taken_apart(segment: Segment, words: WordLinks, inside: AbstractSet[int]) -
     return ranges, units
 
 
+def _words_between(start: Tag, end: Tag, words: WordLinks) -> Range | None:
+    source = words.source_range(start.position, end.position)
+    return source if start.position < end.position and source[0] < source[1] else None
+
+
 def _are_joined(segment: Segment, unit: _Unit, index: int, parent: _Range | None) -> bool:
     """Whether nothing stands between tags that enclose no word and the next one, in the same element."""
     before, tag = segment.tags[unit.last], segment.tags[index]
     return unit.last == index - 1 and before.end == tag.begin and unit.parent is parent and not before.width
-
-
-def _words_between(start: Tag, end: Tag, words: WordLinks) -> Range | None:
-    if start.position == end.position:
-        return None
-    source = words.source_range(start.position, end.position)
-    return source if source[0] < source[1] else None
 
 
 def _find_ranges(ranges: Sequence[_Range], words: WordLinks) -> None:
@@ -280,11 +280,11 @@ def _find_ranges(ranges: Sequence[_Range], words: WordLinks) -> None:
     num_words = len(words.target_words)
     border = num_words
     for item in reversed([item for item in ranges if item.start is None]):
-        border = words.best_head(item.source, (0, border))
+        border = words.best_border(item.source, (0, border), is_end=True)
         item.target = (-1, border)
     border = max((item.target[1] for item in ranges), default=0)
     for item in (item for item in ranges if item.end is None):
-        border = words.best_tail(item.source, (border, num_words))
+        border = words.best_border(item.source, (border, num_words), is_end=False)
         item.target = (border, num_words + 1)
     _find_pairs(ranges, words)
 
@@ -308,15 +308,11 @@ def _apart(target: Range, source: Range, placed: set[Range], words: WordLinks) -
     """Return the part of a range that crosses no other: where one begins or ends within it, the better side."""
     while True:
         begin, end = target
-        crossed = next((other for other in placed if _is_crossed(target, other)), None)
+        crossed = next((a for a in placed if a[0] < begin < a[1] < end or begin < a[0] < end < a[1]), None)
         if crossed is None:
             return target
         border = crossed[0] if begin < crossed[0] else crossed[1]
         target = max((begin, border), (border, end), key=lambda side: words.gain(source, side))
-
-
-def _is_crossed(one: Range, other: Range) -> bool:
-    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
 
 
 def _place_of(position: int, words: WordLinks, *, sticks_left: bool) -> tuple[int, int]:
@@ -337,15 +333,11 @@ def _outer_space(segment: Segment) -> tuple[str, str]:
     if segment.offsets is None:
         return "", ""
     end = len(segment.text)
-    first = bisect_right(segment.tags, 0, key=_position)
-    last = bisect_left(segment.tags, end, key=_position)
+    first = bisect_right(segment.tags, 0, key=_POSITION)
+    last = bisect_left(segment.tags, end, key=_POSITION)
     front = _without_tags(segment, segment.begin, segment.offsets[0], segment.tags[:first])
     behind = segment.origin(Span(end - 1, end)).end
     return front, _without_tags(segment, behind, segment.span.end, segment.tags[last:])
-
-
-def _position(tag: Tag) -> int:
-    return tag.position
 
 
 def _without_tags(segment: Segment, begin: int, end: int, tags: Sequence[Tag]) -> str:
@@ -358,7 +350,10 @@ def _written(marks: Sequence[_Mark], target: str, words: WordLinks, write: Calla
     place = 0
     ends_in_space = True
     for mark in marks:
-        at = _code_point(mark, target, words)
+        if mark.side == _LEFT:
+            at = words.target_words[mark.word - 1].end if mark.word > 0 else 0
+        else:
+            at = words.target_words[mark.word].begin if mark.word < len(words.target_words) else len(target)
         if place < at:
             written.append(write(place, at))
             ends_in_space = target[at - 1].isspace()
@@ -372,9 +367,3 @@ def _written(marks: Sequence[_Mark], target: str, words: WordLinks, write: Calla
             ends_in_space = True
         place = at
     return "".join([*written, write(place, len(target))])
-
-
-def _code_point(mark: _Mark, target: str, words: WordLinks) -> int:
-    if mark.side == _LEFT:
-        return words.target_words[mark.word - 1].end if mark.word > 0 else 0
-    return words.target_words[mark.word].begin if mark.word < len(words.target_words) else len(target)

@@ -11,14 +11,13 @@ Pure, in linear time; `patterns.py` says what addresses and placeholders look li
 
 import re
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from service.records import Link, Span
-from service.text.document import Segment, Tag, TagKind
+from service.text.document import Segment, Tag, TagKind, span_around
 from service.text.languages import UNSPACED
-from service.text.patterns import SPANS, is_date_pattern, key_marks
+from service.text.patterns import CODE, SPANS, is_date_pattern, key_marks
 
 _ENDS = ".,;:!?()[]\"'“”„‚‘’«»‹›…"
 _OPERATORS = frozenset("+-\u2212=*/^\u00b7\u00d7<>$€£%")
@@ -100,17 +99,12 @@ def _is_inner(segment: Segment, tag: Tag) -> bool:
     """Whether a tag stands between two characters of a word, a number or a formula, or in a span."""
     around = segment.text[max(0, tag.position - 1) : tag.position + 1]
     is_inner = len(around) == 2 and all(one.isalnum() or one in _OPERATORS for one in around)
-    return (is_inner or _span_around(segment, tag.position) is not None) and tag.position > 0 and not tag.width
-
-
-def _span_around(segment: Segment, position: int) -> Span | None:
-    index = bisect_left(segment.spans, Span(position, 0)) - 1
-    return segment.spans[index] if index >= 0 and position < segment.spans[index].end else None
+    return (is_inner or span_around(tag.position, segment.spans) is not None) and tag.position > 0 and not tag.width
 
 
 def _candidates(segment: Segment, position: int) -> Iterator[Span]:
     """Yield what may come back as it is around a place: its span, or what stands between white space; then its word."""
-    if (around := _span_around(segment, position)) is not None:
+    if (around := span_around(position, segment.spans)) is not None:
         yield around
         return
     text = segment.text
@@ -219,15 +213,12 @@ class Alphabet:
         characters = set(text)
         lacking = characters - self._known
         if not lacking <= self._unknown:
-            self._learn(characters)
+            if len(self._known) + len(self._unknown) > _MOST_REMEMBERED:
+                self._known, self._unknown = set(), set()
+            for character in characters - self._known - self._unknown:
+                (self._known if self._is_known(character) else self._unknown).add(character)
             lacking &= self._unknown
         return lacking
-
-    def _learn(self, characters: set[str]) -> None:
-        if len(self._known) + len(self._unknown) > _MOST_REMEMBERED:
-            self._known, self._unknown = set(), set()
-        for character in characters - self._known - self._unknown:
-            (self._known if self._is_known(character) else self._unknown).add(character)
 
     def _is_known(self, character: str) -> bool:
         category = unicodedata.category(character)
@@ -248,6 +239,8 @@ def find_spans(text: str, alphabet: Alphabet) -> tuple[Span, ...]:
     if is_date_pattern(text):
         return (Span(0, len(text)),)
     spans = [Span(*match.span(1)) for match in SPANS.finditer(text) if match.lastindex]
+    if code := [Span(*match.span(1)) for match in CODE.finditer(text)]:
+        spans = list(_joined(text, sorted([*spans, *code])))
     lacking = alphabet.lacks(text)
     if lacking:
         spans = sorted([*spans, *_lost(_masked(text, spans, lacking, alphabet), key_marks(text))])
@@ -269,14 +262,11 @@ def _masked(text: str, spans: Iterable[Span], lacking: Iterable[str], alphabet: 
         pieces += text[end : span.begin], _SPAN * (span.end - span.begin)
         end = span.end
     masked = "".join((*pieces, text[end:]))
-    composed = _CLUSTERS.sub(lambda match: _composed(match[0], alphabet), masked)
+    composed = _CLUSTERS.sub(  # as many letters, known ones if the tokenizer has the composed form
+        lambda match: (_LETTER if alphabet.lacks(unicodedata.normalize("NFC", match[0])) else "x") * len(match[0]),
+        masked,
+    )
     return composed.translate({ord(character): _mask(character) for character in lacking})
-
-
-def _composed(letters: str, alphabet: Alphabet) -> str:
-    """Return as many letters, known ones if the tokenizer has the composed form."""
-    is_known = not alphabet.lacks(unicodedata.normalize("NFC", letters))
-    return ("x" if is_known else _LETTER) * len(letters)
 
 
 def _mask(character: str) -> str:

@@ -12,7 +12,6 @@ How far to trust the estimate, and for which models, is in docs/text.md.
 import math
 import re
 from collections.abc import Sequence
-from functools import cache
 from operator import eq, mul
 from typing import NamedTuple, TypeAlias
 
@@ -89,7 +88,8 @@ def issues(
         return found
     words = target.split()
     word_set = set(words)
-    if finish_reason is FinishReason.REPETITION or (_may_loop(words, word_set) and _loops(source, target)):
+    may_loop = len(words) - len(word_set) >= 3 or max(map(len, words)) >= _ENDLESS_WORD
+    if finish_reason is FinishReason.REPETITION or (may_loop and _loops(source, target)):
         found.append((WarningKind.REPETITION, "something is repeated again and again"))
     said, given = (source, target) if not kept else (without(source, kept), without(target, kept))
     if source == target and any(map(str.islower, _WORD.findall(said))):
@@ -135,16 +135,13 @@ def coverage(source: str, links: Sequence[Link]) -> float:
     return sum(begin in linked for begin in words) / len(words) if len(words) >= _FEWEST_COVERED else 1.0
 
 
-def _may_loop(words: Sequence[str], word_set: set[str]) -> bool:
-    return len(words) - len(word_set) >= 3 or max(map(len, words)) >= _ENDLESS_WORD
-
-
 def _loops(source: str, target: str) -> bool:
     """Whether the translation repeats something that the source does not."""
     words, source_words = _WORD.findall(target.lower()), _WORD.findall(source.lower())
     if _repeats(words, _WORD_RUNS) and not _repeats(source_words, _shorter(_WORD_RUNS)):
         return True
-    if len(words) >= _MANY_WORDS and _variety(words) < _FEW_DIFFERENT_WORDS < 0.8 * _variety(source_words):
+    variety, source_variety = (len(set(some)) / max(1, len(some)) for some in (words, source_words))  # share of others
+    if len(words) >= _MANY_WORDS and variety < _FEW_DIFFERENT_WORDS < 0.8 * (source_variety or 1.0):
         return True
     longest = max(target.split(), key=len)
     return (
@@ -171,21 +168,16 @@ def _shorter(runs: Sequence[int]) -> list[int]:
     return [2 * run // 3 for run in runs]
 
 
-def _variety(words: Sequence[str]) -> float:
-    """Return the share of different words."""
-    return len(set(words)) / len(words) if words else 1.0
-
-
 def _is_copied(source: str, target: str, words: Sequence[str], source_language: str, target_language: str) -> bool:
     """Whether the words that a translation has to change are those of the source.
 
     Those are words in lower case: names and numbers stay, and "Computer" is one word in many languages.
     """
-    is_same, is_near = _nearness(source_language, target_language)
-    if is_same:
+    languages = {primary(source_language), primary(target_language)}
+    if len(languages) == 1 and "" not in languages:
         return False
     is_equal = source.split() == target.split()
-    if is_near:
+    if any(languages <= group for group in _NEAR_LANGUAGES):
         return is_equal and len(words) >= 10
     changing = [word for word in _WORD.findall(source) if word.islower() and len(word) > 1]
     if not changing and source.isupper():
@@ -195,13 +187,6 @@ def _is_copied(source: str, target: str, words: Sequence[str], source_language: 
     kept = set(_WORD.findall(target)).intersection(changing)
     is_long_enough = len(changing) >= 3 or (is_equal and len(words) >= 3 and len(changing) == 2)
     return is_long_enough and len(kept) >= _COPIED_SHARE * len(set(changing))
-
-
-@cache
-def _nearness(source_language: str, target_language: str) -> tuple[bool, bool]:
-    """Whether two languages are the same, and whether whole sentences may be the same in them."""
-    languages = {primary(source_language), primary(target_language)}
-    return len(languages) == 1 and "" not in languages, any(languages <= group for group in _NEAR_LANGUAGES)
 
 
 def _foreign_share(source: str, target: str, source_language: str, target_language: str) -> float:

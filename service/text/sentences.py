@@ -18,10 +18,10 @@ from unicodedata import category
 from service.records import Segmentation, Span
 from service.text.alignment import edited
 from service.text.boundaries import sentence_begins
-from service.text.document import Part, Segment, Tag, TagKind, between
+from service.text.document import Part, Segment, Tag, TagKind, between, span_around
 from service.text.languages import primary
 from service.text.numbers import MONTHS
-from service.text.patterns import SPANS
+from service.text.patterns import CODE, SPANS
 
 _ENDS = ".!?…‼⁇⁈⁉。｡．！？।॥؟۔։።။។᠃"
 _BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
@@ -135,7 +135,10 @@ def _runs(text: str, language: str, spans: Sequence[Span], segmentation: Segment
     """Yield lines that belong together: one, or several of wrapped prose; none inside a span of several lines."""
     wide = [span for span in spans if _BREAK.search(text, *span)]
     known = [Span(*match.span(1)) for match in SPANS.finditer(text) if match.lastindex] if _has_columns(text) else []
-    written = [span for span in known if _ESCAPED_BREAKS.fullmatch(text, *span)]
+    code = [Span(*match.span()) for match in CODE.finditer(text)] if known else []
+    written = [
+        one for one in known if _ESCAPED_BREAKS.fullmatch(text, *one) and not any(a < one.begin < b for a, b in code)
+    ]
     if written:
         text, known = _unescaped(text, written), sorted({*known}.difference(written))
     for begin, end in between(wide, 0, len(text)):
@@ -177,7 +180,8 @@ def _lines(text: str, begin: int, end: int, known: Sequence[Span]) -> Iterator[_
         layout = _LAYOUT.match(text, first, stop)
         start = layout.end() if layout else first
         gaps = _gaps(text, start, stop, known) if _has_columns(match.group()) else []
-        if _is_spaced_out(text, gaps, stop):
+        is_sentence = len(gaps) > 1 and text[stop - 1] in ".!?"  # "The   bus   is   late."
+        if is_sentence and all(not text[slice(*gap)].strip(" \u00a0") and text[gap.end].islower() for gap in gaps):
             gaps = []
         for column, (left, right) in enumerate(between(gaps, start, stop)):
             yield _Line(left if column else first, left, right, right if column < len(gaps) else last, bool(gaps))
@@ -194,20 +198,12 @@ def _gaps(text: str, begin: int, end: int, known: Sequence[Span]) -> list[Span]:
                 (weak if match["weak"] else strong).append(Span(*match.span()))
     if weak:
         gaps = sorted([*weak, *strong])
-        return gaps if _are_labels([text[slice(*piece)] for piece in between(gaps, begin, end)]) else strong
+        pieces = [text[slice(*piece)] for piece in between(gaps, begin, end)]
+        # The words of a menu or of a choice are short, with capitals or single and several.
+        is_list = len(pieces) > 2 and not any(" " in piece for piece in pieces)
+        if all(_LABEL.fullmatch(piece) and (is_list or piece[0].isupper()) for piece in pieces):
+            return gaps
     return strong
-
-
-def _are_labels(pieces: Sequence[str]) -> bool:
-    """Whether what strokes part are the words of a menu or of a choice: short, with capitals or single and several."""
-    is_list = len(pieces) > 2 and not any(" " in piece for piece in pieces)
-    return all(_LABEL.fullmatch(piece) and (is_list or piece[0].isupper()) for piece in pieces)
-
-
-def _is_spaced_out(text: str, gaps: Sequence[Span], stop: int) -> bool:
-    """Whether the gaps of a line stand between the words of one sentence: "The   bus   is   late."."""
-    is_sentence = len(gaps) > 1 and text[stop - 1] in ".!?"
-    return is_sentence and all(not text[slice(*gap)].strip(" \u00a0") and text[gap.end].islower() for gap in gaps)
 
 
 def _goes_on(text: str, line: _Line, following: _Line, language: str, segmentation: Segmentation) -> bool:
@@ -324,7 +320,7 @@ def _places(text: str, language: str, spans: Sequence[Span]) -> list[tuple[int, 
     return [
         (match.end(), _COSTS[match.lastgroup or ""])
         for match in _offers(language).finditer(text)
-        if 0 < match.end() < len(text) and _span_around(match.end(), spans) is None
+        if 0 < match.end() < len(text) and span_around(match.end(), spans) is None
     ]
 
 
@@ -364,16 +360,10 @@ def _edges(
 def _between_characters(text: str, position: int, spans: Sequence[Span]) -> int:
     """Return the nearest place at or before the position that tears neither a character nor a span apart."""
     while position > 0:
-        if span := _span_around(position, spans):
+        if span := span_around(position, spans):
             position = span.begin
         elif category(text[position])[0] == "M" or text[position] in _JOINERS or text[position - 1] == "\u200d":
             position -= 1
         else:
             break
     return position
-
-
-def _span_around(position: int, spans: Sequence[Span]) -> Span | None:
-    """Return the span that a cut at the position would tear apart."""
-    index = bisect_left(spans, (position, 0)) - 1
-    return spans[index] if index >= 0 and position < spans[index].end else None

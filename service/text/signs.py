@@ -8,8 +8,7 @@ What is a span stays.  In linear time; knows no model.
 """
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.records import Span
@@ -18,8 +17,10 @@ from service.text.languages import primary
 from service.text.patterns import key_marks
 
 _AND = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "nl": "en", "pt": "e", "sv": "och", "da": "og"}
-_BETWEEN = re.compile(r"(?<=[\w%)\"'”“’.!?…*])[ \u00a0](&&?)[ \u00a0](?=[\w(\"'“„‘$€£*])")
-_SINGLE_LETTERS = re.compile(r"(?<!\w)[A-Z][ \u00a0]&&?[ \u00a0][A-Z](?!\w)")  # R & D
+_BETWEEN = re.compile(  # but not "R & D"
+    r"(?<=[\w%)\"'”“’.!?…*])[ \u00a0](?!(?<=(?<!\w)[A-Z][ \u00a0])&&?[ \u00a0][A-Z](?!\w))(&&?)[ \u00a0]"
+    r"(?=[\w(\"'“„‘$€£*])"
+)
 
 # Abbreviations that small models lose or leave as they are.  Behind some a number stands, before others.
 _FULL = {
@@ -47,7 +48,6 @@ def _short(word: str) -> str:
 _SHORT = {language: re.compile("|".join(map(_short, words)), re.IGNORECASE) for language, words in _FULL.items()}
 
 _WORD_OF_MENU = re.compile(r"[^\W_]++(?:[-'’][^\W_]++)*+")
-_LETTER = re.compile(r"[^\W\d_]")
 
 
 class _Mark(NamedTuple):
@@ -55,8 +55,7 @@ class _Mark(NamedTuple):
 
     sign: str
     letter: str  # behind it, in lower case
-    share: float  # of the words that come before; inside a word, of the characters
-    is_inside: bool  # of a word: "Cl&ose"
+    share: float  # of the words that come before
 
 
 class Read(NamedTuple):
@@ -91,13 +90,13 @@ class Read(NamedTuple):
 
 def read(text: str, spans: Sequence[Span], source_language: str, target_language: str) -> Read | None:
     """Return a text as a model reads it best; None if it has none of these signs outside of its spans."""
-    full = list(_full(text, spans, source_language)) if "." in text[:-1] else []
+    full = _full(text, spans, primary(source_language)) if "." in text[:-1] else []
     if not full and "&" not in text and "_" not in text:
         return None
     taken = {place for span in spans if span.end - span.begin > 2 for place in range(*span)}
     ands = _AND.get(primary(source_language), ""), _AND.get(primary(target_language), "")
     places = [place for place in key_marks(text) if place not in taken]
-    signs = list(_between(text, taken)) if all(ands) else []
+    signs = [Span(*match.span(1)) for match in _BETWEEN.finditer(text) if all(ands) and match.start(1) not in taken]
     if not (places or signs or full):
         return None
     edits = [*((Span(place, place + 1), "") for place in places), *full, *((sign, ands[0]) for sign in signs)]
@@ -110,51 +109,32 @@ def read(text: str, spans: Sequence[Span], source_language: str, target_language
         spans={span: without.moved(span) for span in spans if gone.isdisjoint(range(*span))},
         signs=tuple([(all_ands.index(without.moved(sign).begin), text[slice(*sign)]) for sign in signs]),
         num_ands=len(all_ands),
-        marks=tuple([_mark(text, place) for place in places]),
+        marks=tuple(
+            [_Mark(text[one], text[one + 1].lower(), len(text[:one].split()) / len(text.split())) for one in places]
+        ),
         ands=ands,
     )
 
 
-def _full(text: str, spans: Sequence[Span], language: str) -> Iterator[tuple[Span, str]]:
-    """Yield abbreviations, and what they stand for."""
-    language = primary(language)
+def _full(text: str, spans: Sequence[Span], language: str) -> list[tuple[Span, str]]:
+    """Return abbreviations, and what they stand for."""
+    found = list[tuple[Span, str]]()
     for match in _SHORT[language].finditer(text) if language in _SHORT else ():
         if not any(begin < match.end() and match.start() < end for begin, end in spans):
             word = _FULL[language]["".join(match[0].split())[:-1].lower()]
-            yield Span(*match.span()), word[0].upper() + word[1:] if match[0][0].isupper() else word
-
-
-def _between(text: str, taken: set[int]) -> Iterator[Span]:
-    letters = {place for match in _SINGLE_LETTERS.finditer(text) for place in range(*match.span())}
-    for match in _BETWEEN.finditer(text):
-        if match.start(1) not in taken and match.start(1) not in letters:
-            yield Span(*match.span(1))
-
-
-def _mark(text: str, place: int) -> _Mark:
-    begins = [match.start() for match in _WORD_OF_MENU.finditer(text)]
-    is_inside = text[:place][-1:].isalpha()
-    share = place / (len(text) - 1) if is_inside else (bisect_right(begins, place + 1) - 1) / max(1, len(begins))
-    return _Mark(text[place], text[place + 1].lower(), share, is_inside)
+            found.append((Span(*match.span()), word[0].upper() + word[1:] if match[0][0].isupper() else word))
+    return found
 
 
 def _marked(target: str, marks: Sequence[_Mark], taken: set[int]) -> dict[int, str] | None:
-    """Return the letters that the marks go before: the same one at the beginning of a word, else that of its word.
-
-    The same letter inside a word does for a mark inside a word.
-    """
-    begins = [match.start() for match in _WORD_OF_MENU.finditer(target) if match.start() not in taken]
-    letters = [match.start() for match in _LETTER.finditer(target) if match.start() not in taken]
+    """Return the letters that the marks go before: the same one at the beginning of a word, else that of its word."""
+    free = [match.start() for match in _WORD_OF_MENU.finditer(target) if match.start() not in taken]
     found: dict[int, str] = {}
-    for sign, letter, share, is_inside in marks:
-        free = [place for place in begins if place not in found] or [place for place in letters if place not in found]
+    for sign, letter, share in marks:
         if not free:
             return None
-        same = [place for place in letters if place not in found and target[place].lower() == letter]
-        if is_inside and same:
-            found[min((abs(place - share * len(target)), place) for place in same)[1]] = sign
-            continue
-        number = min(round(share * len(begins)), len(free) - 1)
         same = [place for place in free if target[place].lower() == letter]
-        found[same[0] if same else free[number]] = sign
+        place = same[0] if same else free[min(round(share * len(free)), len(free) - 1)]
+        found[place] = sign
+        free.remove(place)
     return found

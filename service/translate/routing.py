@@ -235,7 +235,7 @@ class Router:
         self, texts: Sequence[str], languages: Sequence[str], read: Callable[[str], _Result]
     ) -> list[_Result]:
         """Return what `read` says of each text, once the detector can read it."""
-        if self._detector.needs_model(languages):
+        if languages and not self._detector.is_loaded:
             await self.load_detector()
         return await self.translator.in_executor(lambda: [read(text) for text in texts], sum(map(len, texts)))
 

@@ -7,6 +7,7 @@ A segment whose spans no strategy keeps stays as it is, with a warning.  How a s
 `search.py`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -24,8 +25,9 @@ from service.records import (
     WarningKind,
 )
 from service.text.alignment import mover_to_written
+from service.text.codes import lost_codes
 from service.text.document import Segment, Tag, between
-from service.text.number_check import difference, quantity, rewritten
+from service.text.number_check import difference, quantity, rewritten, without
 from service.text.numbers import numbers, written_amount
 from service.text.patterns import has_branches
 from service.text.placeholders import Strategy, strategies
@@ -68,7 +70,7 @@ async def translate_segment(segment: Segment, settings: Settings) -> TranslatedS
     elif best is None:
         outcome = _untouched(segment, uses)
     else:
-        best = await tries.safer(best) if best.issues else best
+        best = await tries.safer(best)
         outcome = _outcome(best, segment, tries.kept, settings)
     outcome.source_tokens, outcome.row_steps, outcome.retries = tries.source_tokens, tries.row_steps, tries.retries
     for one in inner:
@@ -162,7 +164,17 @@ class _Tries:
         return nothing
 
     async def safer(self, best: _Restored) -> _Restored:
-        """Return what a second try makes of a translation with issues, if that is better: first its numbers."""
+        """Return what a second try makes of a translation that lacks codes or has issues, if that is better."""
+        text, languages = without(self.segment.text, self.kept), self.settings.languages
+        if lost_codes(text, best.hypotheses[0].text, *languages):
+            forms = {one.span: one.text for one in lost_codes(text, "", *languages)}
+            spans = sorted([*self.spans, *forms])
+            again = await self.first(spans, forms) if has_language(self.segment.text, spans) else None
+            # What was said in another way ("Großbritannien") left no gap, so that its code adds no word.
+            adds = again is not None and _num_words(again) > _num_words(best)
+            if again is not None and better(best.attempt, Attempt(again.issues, math.inf if adds else -math.inf)):
+                best = again
+            self.retries = 1
         for all_numbers in (False, True):
             if forms := self._forms(best, all_numbers=all_numbers):
                 others = [one for one in self.spans if not any(begin <= one.begin < end for begin, end in forms)]
@@ -323,3 +335,7 @@ def with_text(hypothesis: TranslatedText, text: str) -> TranslatedText:
 def _is_wrapped(segment: Segment) -> bool:
     """Whether the segment's tags are the line breaks of wrapped prose."""
     return all(tag.is_break for tag in segment.tags)
+
+
+def _num_words(restored: _Restored) -> int:
+    return len(restored.hypotheses[0].text.split())

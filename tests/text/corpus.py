@@ -22,6 +22,7 @@ class Case(NamedTuple):
     keeps: tuple[str, ...] = ()  # come back as often as they are in the text
     sentences: int | None = None  # number of segments; None: not checked
     translated: tuple[str, ...] = ()  # values of attributes that are segments
+    codes: tuple[str, ...] = ()  # words that the included models give back as often, or there is a warning
 
     @property
     def is_broken(self) -> bool:
@@ -57,5 +58,6 @@ def _case(
     keeps: Sequence[str] = (),
     sentences: int | None = None,
     translated: Sequence[str] = (),
+    codes: Sequence[str] = (),
 ) -> Case:
-    return Case(name, text, kind, languages, tuple(keeps), sentences, tuple(translated))
+    return Case(name, text, kind, languages, tuple(keeps), sentences, tuple(translated), tuple(codes))

@@ -49,9 +49,10 @@ def test_all_conditions_hold_of_all_cases(pipeline, text_format):
     assert problems(cases, translated(pipeline.translate, cases)) == {}
 
 
-# "31.12." and "$1,299.99" are written as the target language writes them.
+# "31.12." and "$1,299.99" are written as the target language writes them; "Cl&ose" has its mark before a word.
 REWRITTEN = re.compile(
-    r"\b\d{1,2}\.\d{1,2}\.(?!\d)|\d[.,]\d{3}(?!\d)|[$€£¥₹₿=]\s?\d+[.,]\d|\d[.,]\d+\s?(?:[$€£¥₹₿%]|[kM]?[gmBWl]\b)"
+    r"\w&\w|\d (?:tbsp|tsp|EL|TL)\b"
+    r"|\b\d{1,2}\.\d{1,2}\.(?!\d)|\d[.,]\d{3}(?!\d)|[$€£¥₹₿=]\s?\d+[.,]\d|\d[.,]\d+\s?(?:[$€£¥₹₿%]|[kM]?[gmBWl]\b)"
     r"|(?i:\b(?:ca|rd|z\. ?b|i\. ?d\. ?r|v\. ?a|z\. ?t|ggf|evtl|mind|max|inkl|zzgl|mio|mrd|fa|abb|kap|abs|s|std|min|sek"
     r"|stk|jh|approx|e\. ?g|i\. ?e|esp|sec|ch|pp?)\.)"
 )

@@ -1,5 +1,6 @@
 """The included models, over gRPC: the conditions hold of every case, and what used to be damaged is whole."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,21 @@ def test_all_conditions_hold_of_all_cases(translate, text_format):
     cases = [case for case in all_cases() if case.format is text_format]
 
     assert problems(cases, translated(translate, cases)) == {}
+
+
+def test_no_code_gets_lost_without_a_warning(translate):
+    cases = [case for case in all_cases() if case.codes]
+    answers = translated(translate, cases)
+
+    assert {
+        case.text: answer.text
+        for case, answer in zip(cases, answers, strict=True)
+        if not answer.warnings and any(count(code, answer.text) < count(code, case.text) for code in case.codes)
+    } == {}
+
+
+def count(code: str, text: str) -> int:
+    return len(re.findall(rf"(?<![^\W_]){re.escape(code)}(?![^\W_])", text))
 
 
 @pytest.mark.parametrize("row", REPORTED, ids=lambda row: row.case.name)
