@@ -5,7 +5,7 @@
     safer(source, issues, params)  -> another way of translating the segment; better() chooses between two
 
 Pure; knows no model.  No issue is sure: every bound is set where less than one good translation in 200 crosses it
-(`bench/quality/issue_bounds.py`), and what is found becomes a warning.  A plain good sentence costs 5 microseconds.
+(`bench/quality/issue_bounds.py`), and what is found becomes a warning.
 How far to trust the estimate, and for which models, is in docs/text.md.
 """
 

@@ -77,7 +77,7 @@ class TestStart:
         ("variables", "message"),
         [
             ({"DRAGOMAN_LISTEN__GRPC_PORT": "70000"}, "listen.grpc_port is '70000'"),
-            ({"DRAGOMAN_ENGINE__PRECISION": "int8"}, "has no 'int8' graphs"),
+            ({"DRAGOMAN_ENGINE__PRECISION": "int8"}, "has no graphs in 'int8'"),
         ],
     )
     def test_wrong_settings_end_the_start_with_one_line(self, echo_bundle, variables, message):
