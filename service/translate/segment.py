@@ -180,10 +180,10 @@ class _Tries:
                 others = [one for one in self.spans if not any(begin <= one.begin < end for begin, end in forms)]
                 best = self._better(best, await self.first(sorted([*others, *forms]), forms))
         if best.issues and (retry := safer(self.segment.text, best.issues, self.settings.params)) is not None:
-            again = self.settings._replace(params=retry.params)
+            settings = self.settings._replace(params=retry.params)
             if retry.in_pieces:
-                again = again._replace(max_tokens=max(2, best.raw.source_tokens // 2))
-            best = self._better(best, await self._try(best.strategy, again))
+                settings = settings._replace(max_tokens=max(2, best.raw.source_tokens // 2))
+            best = self._better(best, await self._try(best.strategy, settings))
         return best
 
     def _better(self, best: _Restored, again: _Restored | None) -> _Restored:
