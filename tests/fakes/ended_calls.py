@@ -5,12 +5,12 @@ import numpy as np
 from service.tools.loadtest.records import Records
 
 
-def records(due, latency, codes=None, send_delay=0.0) -> Records:
+def records(due, latency, codes=None) -> Records:
     due = np.array(due, dtype=float)
     codes = ["OK"] * len(due) if codes is None else codes
     return Records(
         due=due,
-        sent=due + send_delay,
+        sent=due,
         done=due + np.array(latency, dtype=float),
         codes=np.array(codes, dtype=np.str_),
         texts=np.ones(len(due), dtype=np.int64),

@@ -40,7 +40,6 @@ class FakeModel:
     has_begun: bool = False
     is_closed: bool = False
     is_loaded: bool = True
-    close_error: Exception | None = None
     in_use: UseCount = field(default_factory=UseCount)
     pool: Any = field(default_factory=idle_engines)
 
@@ -53,8 +52,6 @@ class FakeModel:
 
     async def close(self) -> None:
         self.is_closed = True
-        if self.close_error:
-            raise self.close_error
 
 
 class Directory:
@@ -64,7 +61,6 @@ class Directory:
         self.content: dict[str, str] = dict.fromkeys(versions, "1")  # "name/version" -> its manifest
         self.bad: dict[str, Exception] = {}  # that fail the check
         self.broken: dict[str, Exception] = {}  # that fail the start
-        self.default = ""  # name of the model that answers before the others
         self.are_required = False  # whether each of them must serve
         self.gate = asyncio.Event()
         self.gate.set()
@@ -92,7 +88,6 @@ class Directory:
                 version=version,
                 manifest_sha256=self.content[f"{name}/{version}"],
                 fingerprint=self.content[f"{name}/{version}"],
-                is_default=name == self.default,
                 is_required=self.are_required,
             )
             for version in sorted(versions, key=version_order, reverse=True)

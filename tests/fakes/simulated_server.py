@@ -77,27 +77,6 @@ def poisson(
     return requests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Front:
-    """The process in which all calls wait for one event loop, refused ones too."""
-
-    call_s: float = 0.0  # of its time for each call
-    pause_s: float = 0.0  # in which it does nothing, as in a collection of garbage ...
-    pause_every_s: float = float("inf")  # ... so often
-
-    def hear(self, requests: Iterable[Request]) -> None:
-        """Note when it comes to each of these, which are in order of arrival."""
-        free_at = 0.0
-        for request in requests:
-            free_at = self.awake_at(max(free_at, request.at)) + self.call_s
-            request.heard_at = free_at
-
-    def awake_at(self, now: float) -> float:
-        """This moment, or the end of the pause that it is in."""
-        began = now // self.pause_every_s * self.pause_every_s if now >= self.pause_every_s else -self.pause_s
-        return max(now, began + self.pause_s)
-
-
 @dataclass
 class SimulatedServer:
     """One engine; every step takes `step_s`, and `row_s` for each row."""
@@ -108,7 +87,7 @@ class SimulatedServer:
     params: SearchParams = field(default_factory=lambda: SearchParams(beam_size=1))
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     max_lookahead_jobs: int = 8
-    front: Front = field(default_factory=Front)
+    call_s: float = 0.0  # of the core's time for each call, refused ones too
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.limits)
@@ -127,8 +106,9 @@ class SimulatedServer:
     def run(self, requests: Iterable[Iterable[Request]]) -> None:
         """All of these to their end, however that is."""
         arrivals = deque(merge(*requests, key=lambda request: request.at))
-        self.front.hear(arrivals)
-        now, number = 0.0, 0
+        free_at, now, number = 0.0, 0.0, 0
+        for request in arrivals:
+            free_at = request.heard_at = max(free_at, request.at) + self.call_s
         results: list[Job] = []  # ended, and the front has not heard of it
         inbox: list[Job] = []
         while arrivals or self.requests:
@@ -138,8 +118,6 @@ class SimulatedServer:
             lasted_s = self._step(now, results)
             now += lasted_s
             number += 1
-            if self.front.awake_at(now) > now:
-                continue
             for job in results:
                 self._finish(job, now)
             results = []

@@ -72,23 +72,6 @@ async def test_metrics_count_both_models_and_no_label_joins_their_names(server: 
     assert "fr-en+en-de" not in server.get("/metrics")[1]
 
 
-async def test_texts_that_need_or_get_no_translation_come_back_as_they_are(server):
-    async with calling(server.address) as calls:
-        spanish = "El perro ladra en la calle otra vez."
-        answer = await calls.translate(GERMAN, ENGLISH, spanish, target_language="de")
-        german, english, other = answer.translations
-
-        assert [item.hypotheses[0].text for item in answer.translations] == [GERMAN, ENGLISH, spanish]
-        assert [item.detected_language for item in answer.translations] == ["de", "en", "es"]
-        assert 0.95 <= german.detection_confidence < 1.0
-        assert (german.source_tokens, len(german.segments), len(german.warnings)) == (0, 0, 0)
-        assert english.source_tokens > 0
-        assert [warning.kind for warning in other.warnings] == [pb.WARNING_KIND_NOT_TRANSLATED]
-        assert await code_of(calls.translate(GERMAN, source_language="de", target_language="de")) is (
-            grpc.StatusCode.NOT_FOUND
-        )
-
-
 async def test_detect_language(server):
     async with calling(server.address) as calls:
         assert await detected(calls, FRENCH, ENGLISH, "Il gatto dorme in cucina.", "42") == ["fr", "en", "it", ""]

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc
 import psutil
 import pytest
 
@@ -18,9 +17,8 @@ from protos.translation_pb2_grpc import TranslationServiceStub
 from tests.fakes.calls import Calls, calling, eventually, words
 from tests.fakes.echo_bundle import ModelRepository, cut_tokenizer, tamper
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
-from tests.fakes.server_process import ServerProcess, run_to_end
+from tests.fakes.server_process import ServerProcess
 
-UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 CHANGES = "dragoman_model_reload_total"
 # What is found by reading a bundle, and what an engine finds that starts with it; the rest is shown by unit tests.
 BEFORE_AND_IN_AN_ENGINE = [
@@ -63,23 +61,6 @@ def held(server: ServerProcess) -> Iterator[None]:
 async def version_of(calls: Calls, **request: Any) -> tuple[str, str]:
     answer = await calls.translate("hello", **request)
     return answer.model, answer.model_version
-
-
-class TestStart:
-    def test_repository_with_nothing_good_in_it_ends_the_start_with_one_line_as_a_check_says(
-        self, echo_bundle, repository
-    ):
-        repository.put_bad("echo", "1", tamper)
-
-        started, checked = (
-            run_to_end(echo_bundle, *options, DRAGOMAN_MODELS__DIRECTORY=str(repository.directory))
-            for options in ([], ["--check-config"])
-        )
-
-        assert (started[0], checked[0]) == (2, 2)
-        (line,) = started[1].splitlines()
-        assert "another SHA-256" in line
-        assert checked[1].splitlines()[-1] == line
 
 
 class TestReload:

@@ -196,23 +196,6 @@ class TestMistakes:
 
 
 class TestEnds:
-    async def test_cancelled_stream_frees_its_rows_and_leaves_its_neighbour_alone(self, start_server):
-        server = start_server()
-        method = {"method": TRANSLATE_STREAM[1:], "code": "CANCELLED"}
-        async with calling(server.address) as calls:
-            with server.held():
-                neighbour = await opened(calls, message((1, "good neighbour " * 9 + "here")))
-                leaving = await opened(calls, message(*((number, LONG) for number in range(5))))
-                await eventually(lambda: server.metric("dragoman_running_jobs") == 6)
-
-                leaving.cancel()
-
-                await eventually(lambda: server.metric("dragoman_requests_total", **method) == 1)
-            await neighbour.done_writing()
-            assert await all_of(neighbour) == {1: "good neighbour " * 9 + "here"}
-            await has_gone_idle(server)
-            assert server.metric("dragoman_cancelled_total", where="decode", reason="cancelled") == 5
-
     async def test_draining_server_answers_what_it_has_taken_in_and_then_ends_the_stream(self, start_server):
         server = start_server()
         async with calling(server.address) as calls:

@@ -87,7 +87,8 @@ def write_random_marian(
         bias[eos] += end_bias
         bias[pad] = 0.0
         model.final_logits_bias[:] = bias
-    model.generation_config.update(bad_words_ids=[[pad]], max_length=25, num_beams=4, **generation)
+    search = {"bad_words_ids": [[pad]], "max_length": 25, "num_beams": 4, **generation}
+    model.generation_config.update(**search)
     model.save_pretrained(directory)
     separate = not settings.get("share_encoder_decoder_embeddings", True)
     vocabulary = json.dumps({token: number for number, token in enumerate(tokens)})

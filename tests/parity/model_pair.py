@@ -15,6 +15,7 @@ from typing import Any
 import ctranslate2
 import numpy as np
 import pytest
+import torch
 from ctranslate2.converters import transformers as converters
 
 from model import search
@@ -28,7 +29,7 @@ from service.engine.loop import EngineLoop
 from service.engine.wire import Job, SearchParams
 from tests.fakes.engine_runs import hypotheses, run
 from tests.parity.ctranslate2_model import numbered
-from tests.parity.generate_models import generated
+from tests.parity.generate_models import generated, next_log_probs
 
 MARGIN = 1e-4
 SEARCHES = [  # beam size, early_stopping
@@ -68,6 +69,21 @@ class Pair:
         ]
         outcomes = run(EngineLoop(CpuRunner(bundle)), jobs)
         return [list(hypotheses(outcomes[job.id])[0].token_ids) for job in jobs]
+
+    def require_log_probs_of_transformers(self) -> None:
+        """Raise AssertionError if encoder states or log-probabilities of a few sources, or the graphs, differ."""
+        for place, source in enumerate(self.sources[:6]):
+            target = [self.bundle.manifest.config.start_id, *self._prefix(place), *source[:-1]]
+            ids, lengths = torch.tensor([source]), torch.tensor([len(source)])
+            with torch.inference_mode():
+                memory = self.reference.encode(ids, lengths)
+                states = self.reference.decode(torch.tensor([target]), memory, lengths)
+                ours = self.reference.log_probs(self.reference.project(states))[0]
+                theirs = self.theirs.get_encoder()(input_ids=ids).last_hidden_state
+
+            torch.testing.assert_close(memory, theirs, atol=1e-4, rtol=0.0)
+            torch.testing.assert_close(ours, next_log_probs(self.theirs, source, target), atol=1e-4, rtol=0.0)
+        assert self.bundle.manifest.variants["fp32"].parity["largest_difference"] < 1e-4  # of graphs and reference
 
     def require_tokens_of_generate(self, beam_size: int, *, early_stopping: bool) -> None:
         """Raise AssertionError if a sentence differs that is no near-tie."""

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
@@ -16,7 +15,6 @@ from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer
 from tests.fakes.own_text import own_sentences
 from tests.parity.generate_models import (
-    next_log_probs,
     read_marian_model,
     trained_pegasus,
     write_random_marian,
@@ -64,19 +62,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
-    config = pair.bundle.manifest.config
-    for source in pair.sources[:6]:
-        target = [config.start_id, *source[:-1]]
-        with torch.inference_mode():
-            ids, lengths = torch.tensor([source]), torch.tensor([len(source)])
-            memory = pair.reference.encode(ids, lengths)
-            states = pair.reference.decode(torch.tensor([target]), memory, lengths)
-            ours = pair.reference.log_probs(pair.reference.project(states))[0]
-            theirs = pair.theirs.get_encoder()(input_ids=ids).last_hidden_state
-
-        torch.testing.assert_close(memory, theirs, atol=1e-4, rtol=0.0)
-        torch.testing.assert_close(ours, next_log_probs(pair.theirs, source, target), atol=1e-4, rtol=0.0)
-    assert pair.bundle.manifest.variants["fp32"].parity["largest_difference"] < 1e-4  # between graphs and the reference
+    pair.require_log_probs_of_transformers()
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
 from export.importers.m2m100 import read_m2m100
-from export.runner import GraphRunner
 from export.source import ExportSource
 from export.verify import reference_model
 from model.bundle import default_bundle_dir
@@ -25,7 +22,7 @@ from tests.parity.model_pair import SEARCHES, Pair, num_sentences, write_ctransl
 from tests.parity.multilingual_checkpoints import SHAPES, Family, train_pieces, write_checkpoint, write_trained
 
 LONGEST = 24
-TOLERANCE = 1e-4  # of float32 log-probabilities
+
 SMALL = [(Family.NLLB, 0), (Family.M2M100, 1), (Family.MBART50, 2), (Family.MBART, 0)]  # each family, each shape
 OTHERS = [(family, number) for family in Family for number in range(len(SHAPES)) if (family, number) not in SMALL]
 OPTIONS = ImportOptions(source_language="en", target_language="de", profile=StopRule.CTRANSLATE2)
@@ -66,19 +63,7 @@ def pair(request: pytest.FixtureRequest, pieces: Path, tmp_path_factory: pytest.
 
 
 def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
-    config = pair.bundle.manifest.config
-    runner = GraphRunner(pair.bundle.path("fp32/encoder.onnx"), pair.bundle.path("fp32/decoder_step.onnx"), config)
-    for source, prefix in zip(pair.sources[:6], pair.prefixes, strict=False):
-        targets = [config.start_id, *prefix, *source[1:-1]]
-        with torch.inference_mode():
-            theirs = pair.theirs(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([targets]))
-            memory = pair.reference.encode(torch.tensor([source]), torch.tensor([len(source)]))
-
-        found = runner.forced_log_probs(np.array([source]), np.array([len(source)], np.int32), np.array([targets]))
-
-        ours = np.stack(list(found), axis=1)
-        np.testing.assert_allclose(memory.numpy(), theirs.encoder_last_hidden_state.numpy(), atol=TOLERANCE)
-        np.testing.assert_allclose(ours, theirs.logits.log_softmax(dim=-1).numpy(), atol=TOLERANCE)
+    pair.require_log_probs_of_transformers()
 
 
 @pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)

@@ -102,17 +102,20 @@ def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig
     settings = json.loads((neighbour / "config.json").read_text())
     (neighbour / "config.json").write_text(json.dumps({**settings, "layer_norm_epsilon": 1e-6}))
     translator = ctranslate2.Translator(str(neighbour), compute_type="float32", intra_threads=1)
-    bundle = import_model(tmp_path, tmp_path / "bundle", OPTIONS)
+    bundle, converted = (
+        import_model(path, tmp_path / f"bundle-{path.name}", OPTIONS) for path in (tmp_path, neighbour)
+    )
     (tmp_path / "scratch").mkdir()
     source = read_opennmt_py(tmp_path, OPTIONS, tmp_path / "scratch")
     reference = reference_model(source.config, source.state)
     tokenizer, names = load_tokenizer(bundle.directory, bundle.manifest.tokenizer), tokens_of(50)
     choice = random.Random(7)
     texts = [[f"w{choice.randint(4, 55)}" for _ in range(choice.randint(1, 15))] for _ in range(num_sentences(20))]
+    sources = [tokenizer.encode(" ".join(text)) for text in texts]
 
     for beam_size in (1, 4, 6):
         params = SearchParams(beam_size=beam_size, max_target_tokens=20)
-        ours = translate(CpuRunner(bundle), [tokenizer.encode(" ".join(text)) for text in texts], params)
+        ours, again = (translate(CpuRunner(one), sources, params) for one in (bundle, converted))
         theirs = translator.translate_batch(
             texts, beam_size=beam_size, max_decoding_length=20, min_decoding_length=0, return_scores=True
         )
@@ -121,6 +124,7 @@ def test_random_sentences_get_ctranslate2s_tokens_and_scores(config: ModelConfig
                 assert best.score == pytest.approx(found.scores[0], abs=1e-4)
             else:
                 assert is_near_tie(reference, bundle, tokenizer.encode(" ".join(text)), params)
+        assert [best.token_ids for best, *_ in again] == [best.token_ids for best, *_ in ours]
     assert len({tuple(found.hypotheses[0]) for found in theirs}) >= 8
 
 

@@ -22,7 +22,7 @@ from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions, TranslationRequest
 from tests.fakes.engine_runs import hypotheses, job, run
 from tests.fakes.own_text import own_sentences
-from tests.parity.generate_models import generated, next_log_probs
+from tests.parity.generate_models import generated
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences, write_ctranslate2_of
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3}
@@ -104,19 +104,7 @@ def pair(kind: str, checkpoint: Path) -> Pair:
 
 
 def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
-    config = pair.bundle.manifest.config
-    for source in pair.sources[:5]:
-        target = [config.start_id, *source[:-1]]
-        ids, lengths = torch.tensor([source]), torch.tensor([len(source)])
-        with torch.inference_mode():
-            memory = pair.reference.encode(ids, lengths)
-            states = pair.reference.decode(torch.tensor([target]), memory, lengths)
-            ours = pair.reference.log_probs(pair.reference.project(states))[0]
-            theirs = pair.theirs.get_encoder()(input_ids=ids).last_hidden_state
-
-        torch.testing.assert_close(memory, theirs, atol=1e-4, rtol=0.0)
-        torch.testing.assert_close(ours, next_log_probs(pair.theirs, source, target), atol=1e-4, rtol=0.0)
-    assert pair.bundle.manifest.variants["fp32"].parity["largest_difference"] < 1e-4  # between graphs and the reference
+    pair.require_log_probs_of_transformers()
 
 
 @pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)

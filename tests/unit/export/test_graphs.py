@@ -173,22 +173,6 @@ def test_cached_steps_equal_the_model_without_a_cache(placement: NormPlacement) 
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("beam", [1, 2, 3, 8])
-def test_a_sentence_alone_equals_the_sentence_in_a_batch_bit_for_bit(precision: str, beam: int) -> None:
-    graphs = graphs_of(precision)
-    sentences = random_sentences(graphs.config, lengths=(5, 12, 1, 19, 8))
-    memory, targets = memory_of(graphs, sentences), random_targets(graphs, len(sentences), beam, num_steps=6)
-    together = run_steps(driver(graphs, len(sentences), beam, 6 * CACHE_COLUMNS), targets, memory, 2 * beam)
-
-    for number, sentence in enumerate(sentences):
-        own = slice(number, number + 1)
-        own_memory = memory_of(graphs, [sentence])  # encoded alone, and with fewer columns
-        fewest = -(-6 * beam // CACHE_COLUMNS) * CACHE_COLUMNS
-        alone = run_steps(driver(graphs, 1, beam, fewest), targets[:, own], own_memory, 2 * beam)
-        assert_same_bits(alone, [{name: value[own] for name, value in step.items()} for step in together])
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("length", [1, 2, 5, 8, 13])
 def test_encoder_padding_changes_no_bit(precision: str, length: int) -> None:
     graphs = graphs_of(precision)

@@ -1,9 +1,6 @@
 """From pairs to batches: the budget, sentinels, and the order that a resumed run repeats."""
 
-import itertools
-
 import pytest
-import torch
 
 from model.config import BOS_ID, EOS_ID
 from model.corpus import Pair
@@ -45,22 +42,6 @@ def test_batches_stay_within_the_budget_and_lose_nothing():
 
     assert all(len(run) == 1 or len(run) * max(example.num_tokens for example in run) <= 20 for run in runs)
     assert [example for run in runs for example in run] == examples
-
-
-def epoch_batches(tokenizer, seed=1) -> EpochBatches:
-    pairs = [
-        Pair(f"{english} {again}", f"{german} {repeated}")
-        for (english, german), (again, repeated) in itertools.product(zip(ENGLISH, GERMAN, strict=True), repeat=2)
-    ]
-    return EpochBatches(pairs, tokenizer, BatchConfig(max_tokens=200), AugmentationConfig(), seed)
-
-
-def test_a_resumed_epoch_starts_at_the_next_batch(tokenizer):
-    whole = list(epoch_batches(tokenizer).epoch(3))
-    resumed = list(epoch_batches(tokenizer).epoch(3, skip=4))
-
-    for ours, expected in zip(resumed, whole[4:], strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
 def test_batches_hold_sentinels_and_generated_pairs(tmp_path, tiny_tokenizer_path):

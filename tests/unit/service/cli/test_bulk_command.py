@@ -1,6 +1,5 @@
 """`dragoman bulk` with a translator of our own: what a resumed run says, and when nothing is started."""
 
-import hashlib
 import io
 import os
 from collections.abc import Iterable, Iterator
@@ -83,26 +82,6 @@ def test_a_run_that_goes_on_counts_the_failures_of_the_one_before(worker, tmp_pa
     assert num_failed == 1
     assert "record 2: the text is bad" in said.getvalue()
     assert (tmp_path / "out.txt").read_text() == "A\n\nB\nGONE\n"
-
-
-def test_a_source_that_changes_while_it_is_hashed_is_not_mixed_with_what_is_done(worker, tmp_path, monkeypatch):
-    source, file_digest = tmp_path / "in.txt", hashlib.file_digest
-    with pytest.raises(Unavailable):
-        quietly(bulk(tmp_path, "a1\na2\ngone\na4\n"))
-
-    def digest_and_change(stream: io.BufferedReader, name: str) -> object:
-        digest = file_digest(stream, name)
-        source.write_text("new b1\nnew b2\nnew b3\nnew b4\n")
-        return digest
-
-    with monkeypatch.context() as patched:
-        patched.setattr(hashlib, "file_digest", digest_and_change)
-        with pytest.raises(JobError, match="has changed"):
-            quietly(bulk(tmp_path))
-    assert not (tmp_path / "out.txt").exists()
-    quietly(bulk(tmp_path, "a1\na2\ngone\na4\n"))
-
-    assert (tmp_path / "out.txt").read_text() == "A1\nA2\nGONE\nA4\n"
 
 
 @pytest.mark.parametrize(
@@ -199,15 +178,3 @@ def test_exit_code_says_whether_to_go_on_later(error, code):
     with pytest.raises(typer.Exit) as ended, reported():
         raise error
     assert ended.value.exit_code == code
-
-
-def test_a_file_that_cannot_be_used_is_one_line_and_nothing_is_started(worker, tmp_path, capsys):
-    (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n")
-
-    with pytest.raises(typer.Exit) as ended, reported():
-        quietly(bulk(tmp_path))
-
-    assert ended.value.exit_code == EXIT_USAGE
-    assert "in.txt, line 2: byte 0xff is no UTF-8\n" in capsys.readouterr().err
-    assert worker.times_opened == 0
-    assert not (tmp_path / "out.txt.parts").exists()

@@ -43,17 +43,14 @@ def test_the_key_comes_from_the_environment_or_a_file_and_the_file_wins(monkeypa
     assert Connection(api_key_file=tmp_path / "key").client_config().api_key == "of the file"
 
 
-def test_a_file_without_a_key_is_refused(tmp_path):
-    (tmp_path / "key").write_text("\n")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\n", "has no API key in its first line"), (b"a\xff", "key is not valid UTF-8 at byte 1")],
+)
+def test_a_file_that_holds_no_key_is_refused(tmp_path, content, message):
+    (tmp_path / "key").write_bytes(content)
 
-    with pytest.raises(ValueError, match="has no API key in its first line"):
-        Connection(api_key_file=tmp_path / "key").client_config()
-
-
-def test_a_file_of_a_key_that_is_no_text_is_named(tmp_path):
-    (tmp_path / "key").write_bytes(b"a\xff")
-
-    with pytest.raises(ValueError, match="key is not valid UTF-8 at byte 1"):
+    with pytest.raises(ValueError, match=message):
         Connection(api_key_file=tmp_path / "key").client_config()
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 
-from model.files import text_of_line
 from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored, translated_lines
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput
@@ -86,8 +85,3 @@ def test_json_holds_source_hypotheses_and_error():
     assert (row["source_tokens"], row["error"]) == (2, None)
     assert failed["error"] == {"kind": "InternalError", "message": "the model produced non-finite scores"}
     assert failed["hypotheses"] == []
-
-
-def test_a_line_s_text_is_without_its_end_and_mark():
-    assert text_of_line(b"\xef\xbb\xbfa\x0cb\r\n", is_first=True) == "a\x0cb"
-    assert text_of_line(b"\xef\xbb\xbfa", is_first=False) == "\ufeffa"

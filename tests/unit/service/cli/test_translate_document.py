@@ -163,10 +163,3 @@ def test_options_of_a_document_need_one(mirror):
     assert (
         "--output, --format and --report need --document" in run("translate", "--bundle", "b", "text", "-o", "x").stderr
     )
-
-
-def test_a_missing_file_is_named(mirror):
-    assert (
-        run("translate", "--bundle", "b", "--document", "none.txt").stderr
-        == "dragoman: none.txt: No such file or directory\n"
-    )

@@ -170,10 +170,6 @@ def test_a_line_of_another_dialect_stays_on_its_own_but_for_its_title(source, ex
     assert shouted(draft) == (expected, ())
 
 
-def test_a_quote_in_the_translation_of_a_title_does_not_end_it():
-    assert answered(markdown.read('!!! tip "a"\n'), 'see "b"') == "!!! tip \"see 'b'\"\n"
-
-
 def test_elements_that_stay_are_shown_to_the_translator_and_breaks_are_line_breaks():
     units = markdown.read("a <kbd>Esc</kbd> b<br>c\n").units
 
@@ -190,22 +186,29 @@ def test_a_unit_is_the_text_of_a_block_with_its_markup_as_tags():
     ]
 
 
-def test_marks_go_where_the_translation_has_them():
-    draft = markdown.read("the **red** [car](u) `x` <b@c.de>\n")
+# Name, source, translations of its units, what is written.
+WRITTEN = [
+    ("quote in a title", '!!! tip "a"\n', ['see "b"'], "!!! tip \"see 'b'\"\n"),
+    (
+        "moved marks",
+        "the **red** [car](u) `x` <b@c.de>\n",
+        ['<x id="4"/> <ph id="3">x</ph> das <g id="2">Auto</g> <g id="1">rot</g>'],
+        "<b@c.de> `x` das [Auto](u) **rot**\n",
+    ),
+    ("width of the quote", "> one two of\n> three\n", ["eins zwei drei vier"], "> eins zwei\n> drei vier\n"),
+    ("width of the item", "- one\n  two\n", ["eins zwei"], "- eins\n  zwei\n"),
+    ("long line", "one\n", ["eins zwei drei " * 20], "eins zwei drei " * 19 + "eins zwei drei\n"),
+    ("pipe in a cell", "| a |\n|---|\n", ["a | b"], "| a \\| b |\n|---|\n"),
+    ("spaces that would end emphasis", "a **b** c\n", ['a<g id="1"> b </g>c'], "a **b** c\n"),
+    ("emphasis inside a word", "a _b_ c\n", ['a<g id="1">b</g>c'], "a*b*c\n"),
+]
 
-    moved = '<x id="4"/> <ph id="3">x</ph> das <g id="2">Auto</g> <g id="1">rot</g>'
-    assert answered(draft, moved) == "<b@c.de> `x` das [Auto](u) **rot**\n"
 
-
-def test_a_paragraph_is_wrapped_as_wide_as_it_was_with_the_prefixes_of_its_lines():
-    draft = markdown.read("> one two of\n> three\n\n- one\n  two\n")
-
-    text = answered(draft, "eins zwei drei vier", "eins zwei")
-    assert text == "> eins zwei\n> drei vier\n\n- eins\n  zwei\n"
-
-
-def test_a_long_line_stays_one_line():
-    assert answered(markdown.read("one\n"), "eins zwei drei " * 20) == "eins zwei drei " * 19 + "eins zwei drei\n"
+@pytest.mark.parametrize(
+    ("source", "translations", "written"), [case[1:] for case in WRITTEN], ids=[case[0] for case in WRITTEN]
+)
+def test_a_translation_is_written_in_the_markup_of_its_source(source, translations, written):
+    assert answered(markdown.read(source), *translations) == written
 
 
 @pytest.mark.parametrize(
@@ -228,24 +231,10 @@ def test_text_that_would_be_read_as_markup_is_escaped(translation, written):
     assert answered(markdown.read("one\n"), translation) == f"{written}\n"
 
 
-def test_a_pipe_in_a_cell_is_escaped():
-    draft = markdown.read("| a |\n|---|\n")
-
-    assert answered(draft, "a | b") == "| a \\| b |\n|---|\n"
-
-
 def test_a_wrapped_line_does_not_begin_a_list():
     text = answered(markdown.read("aaaa bbbb\ncccc\n"), "aaaa bbbb - c")
 
     assert parsed(text) == parsed("a\n")
-
-
-def test_spaces_go_out_of_emphasis_which_they_would_end():
-    assert answered(markdown.read("a **b** c\n"), 'a<g id="1"> b </g>c') == "a **b** c\n"
-
-
-def test_emphasis_inside_a_word_is_written_with_asterisks():
-    assert answered(markdown.read("a _b_ c\n"), 'a<g id="1">b</g>c') == "a*b*c\n"
 
 
 @pytest.mark.parametrize(
@@ -266,28 +255,13 @@ def test_code_that_is_lost_or_doubled_is_noticed(translation):
     assert written == ("a `x` `y`\n", (Notice(1),))
 
 
-def test_a_block_that_would_change_the_others_is_found_in_few_looks_at_the_file(monkeypatch):
-    looks: list[str] = []
-    look = markdown._File._shape
-
-    def noted(self: markdown._File, text: str) -> list[tuple[str, int]]:
-        looks.append(text)
-        return look(self, text)
-
-    monkeypatch.setattr(markdown._File, "_shape", noted)
+def test_a_block_that_would_change_the_others_stays_and_they_are_translated():
     blocks = [f"Paragraph {number}." for number in range(60)]
 
     written = shouted(markdown.read("\n\n".join([*blocks, "[Toc]", *blocks])))  # "[TOC]" is of another dialect
 
     assert written.content == "\n\n".join([*blocks, "[Toc]", *blocks]).upper().replace("[TOC]", "[Toc]")
     assert written.notices == (Notice(121),)
-    assert len(looks) < 20
-
-
-def test_a_block_whose_translation_failed_stays_as_it_was():
-    written = markdown.read("a\n\nb\n").write([Translation(error=InternalError("broken")), translation_of("B")])
-
-    assert written == ("a\n\nB\n", ())
 
 
 # Lines of Markdown, some of them strange, joined in every way.

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from service.documents import markup_files
 from service.documents.markup_files import PIECE, read_html, read_plain, read_xml
-from service.errors import InternalError
-from service.records import TextFormat, Translation
-from tests.fakes.shouting import echoed, shouted, translation_of
+from service.records import TextFormat
+from tests.fakes.shouting import echoed, shouted
 
 
 @pytest.mark.parametrize(
@@ -153,12 +152,6 @@ def test_entities_of_a_file_are_not_expanded():
     source = f'<!DOCTYPE r [<!ENTITY e0 "lol">{entities}]><r>a &e9;</r>'
 
     assert [unit.text for unit in read_xml(source).units] == ["a &e9;"]
-
-
-def test_a_unit_that_failed_stays():
-    draft = read_plain("a\n\nb\n")
-
-    assert draft.write([Translation(error=InternalError("broken")), translation_of("B\n")]).content == "a\n\nB\n"
 
 
 _TAGS = st.sampled_from(

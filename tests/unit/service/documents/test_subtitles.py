@@ -96,15 +96,6 @@ def test_vtt_keeps_all_but_the_words(source, expected):
     assert shouted(draft) == (VTT_HEAD + expected, ())
 
 
-def test_numbers_and_times_are_those_of_the_source():
-    source = file_of([["a cat"], ["sees you and", "me."], ["- Hi.", "- Ho."]])
-    written = shouted(subtitles.read(source, has_references=False)).content
-
-    before, after = list(srt.parse(source)), list(srt.parse(written))
-    assert [(one.index, one.start, one.end) for one in after] == [(one.index, one.start, one.end) for one in before]
-    assert [one.content for one in after] == [one.content.upper() for one in before]
-
-
 def test_a_sentence_over_cues_is_one_unit():
     draft = subtitles.read(file_of([["I saw <i>the</i>"], ["cat. And"], ["then."], ["You."]]), has_references=False)
 
@@ -159,11 +150,31 @@ def test_text_without_an_end_of_sentence_is_translated_a_few_cues_at_a_time():
     assert len(subtitles.read(file_of(cues), has_references=False).units) == 3
 
 
-def test_the_cut_goes_by_length_and_behind_a_comma_where_the_source_has_one():
-    draft = subtitles.read(file_of([["aaaa bbbb,"], ["dddd eeee."]]), has_references=False)
+@pytest.mark.parametrize(
+    ("cues", "translation", "written"),
+    [
+        ([["aaaa bbbb,"], ["dddd eeee."]], "aaaa bbb, c dddd eeee.", ["aaaa bbb,", "c dddd eeee."]),  # by length
+        ([["aaaa", "bbbbbbbbb."]], "eins zwei drei vier.", ["eins\nzwei drei vier."]),  # each line its share
+    ],
+)
+def test_a_translation_is_cut_into_the_cues_and_lines_of_its_source(cues, translation, written):
+    draft = subtitles.read(file_of(cues), has_references=False)
 
-    cues = [one.content for one in srt.parse(answered(draft, "aaaa bbb, c dddd eeee."))]
-    assert cues == ["aaaa bbb,", "c dddd eeee."]
+    assert [one.content for one in srt.parse(answered(draft, translation))] == written
+
+
+@pytest.mark.parametrize(
+    ("lines", "translation", "lengths"),
+    [
+        (["aa", "bbbbbbbbbbbbbbbb."], "eins zwei drei " * 4 + "vier.", [34, 30]),
+        (["aaaa."], "lange Wörter " * 4 + "Ende.", [31, 25]),  # one line becomes two
+    ],
+)
+def test_lines_that_would_be_too_long_are_even(lines, translation, lengths):
+    draft = subtitles.read(file_of([lines]), has_references=False)
+
+    (one,) = srt.parse(answered(draft, translation))
+    assert [len(line) for line in one.content.splitlines()] == lengths
 
 
 def test_too_few_words_are_shown_in_each_cue():
@@ -177,26 +188,6 @@ def test_no_cut_goes_through_a_pair_of_tags():
 
     text = answered(draft, 'a <g id="1">b c</g> d.')
     assert [one.content for one in srt.parse(text)] in (["a <i>b c</i>", "d."], ["a", "<i>b c</i> d."])
-
-
-def test_lines_have_their_share_of_the_words():
-    draft = subtitles.read(file_of([["aaaa", "bbbbbbbbb."]]), has_references=False)
-
-    assert [one.content for one in srt.parse(answered(draft, "eins zwei drei vier."))] == ["eins\nzwei drei vier."]
-
-
-def test_lines_that_would_be_too_long_are_even():
-    draft = subtitles.read(file_of([["aa", "bbbbbbbbbbbbbbbb."]]), has_references=False)
-
-    (one,) = srt.parse(answered(draft, "eins zwei drei " * 4 + "vier."))
-    assert [len(line) for line in one.content.splitlines()] == [34, 30]
-
-
-def test_one_line_becomes_two_where_it_is_too_long():
-    draft = subtitles.read(file_of([["aaaa."]]), has_references=False)
-
-    (one,) = srt.parse(answered(draft, "lange Wörter " * 4 + "Ende."))
-    assert [len(line) <= 42 for line in one.content.splitlines()] == [True, True]
 
 
 def test_cues_whose_tags_are_lost_stay_as_they_were_with_a_notice():

@@ -1,16 +1,20 @@
 """One version's life, with a pool that has no processes."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from model.bundle import Bundle, BundleError
+from model.bundle import Bundle, BundleError, GoldenSentence
 from service.config import ModelsConfig, ServerConfig
+from service.engine.wire import SearchParams
 from service.errors import InternalError
 from service.models.info import describe
-from service.models.loaded import LoadedModel, ModelState
+from service.models.loaded import LoadedModel, ModelState, run_self_test
 from service.models.repository import BundleVersion
+from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.engine_pools import EchoPool
 
@@ -23,26 +27,6 @@ def serving(directory: Path, pool: Any, *, self_test: bool = True) -> LoadedMode
 @pytest.fixture
 def pool() -> EchoPool:
     return EchoPool()
-
-
-async def test_host_serves_once_its_engines_are_up_and_its_golden_sentences_have_come_out(tmp_path, pool):
-    bundle = write_echo_bundle(tmp_path / "b", golden=[("one", "one"), ("two", "two")])
-    host = serving(bundle, pool)
-    states = [host.state]
-
-    await host.start()
-
-    states.append(host.state)
-    assert (pool.state, len(pool.asked)) == ("started", 2)
-    assert states == [ModelState.UNLOADED, ModelState.SERVING]
-
-
-async def test_wrong_golden_sentence_ends_the_start_unless_there_is_no_self_test(tmp_path, pool):
-    bundle = write_echo_bundle(tmp_path / "b", golden=[("one", "eins")])
-
-    with pytest.raises(BundleError, match="golden sentences differ"):
-        await serving(bundle, pool).start()
-    await serving(bundle, pool, self_test=False).start()
 
 
 async def test_tokenizer_is_not_opened_here_before_an_engine_has_survived_it(tmp_path, pool):
@@ -62,3 +46,55 @@ async def test_host_ends_its_engines_when_closed(tmp_path, pool):
     await host.close()
 
     assert (host.state, pool.state) == (ModelState.DRAINING, "closed")
+
+
+class Letters(CharacterSpans):
+    """A tokenizer: a letter is its code point, and 0 ends a sentence."""
+
+    def encode(self, text: str) -> list[int]:
+        return [*map(ord, text), 0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+def golden(*pairs: tuple[str, str]) -> list[GoldenSentence]:
+    return [GoldenSentence(precision="fp32", source=source, translation=text) for source, text in pairs]
+
+
+async def run(engine: Any, sentences: Sequence[GoldenSentence], max_target_tokens: int = 256) -> None:
+    await run_self_test(Letters(), engine, sentences, max_target_tokens=max_target_tokens, timeout_s=1.0)
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(256, 64), (16, 16)])
+async def test_sentences_that_come_out_as_expected_pass_within_the_model_s_limit(limit, asked):
+    engine = EchoPool()
+
+    await run(engine, golden(("one", "one"), ("two", "two")), limit)
+
+    assert engine.asked == [SearchParams(beam_size=1, max_target_tokens=asked)] * 2
+
+
+@pytest.mark.parametrize(
+    ("num", "num_different", "passes"),
+    [(1, 1, False), (2, 1, True), (5, 2, True), (5, 3, False), (16, 8, True), (16, 9, False)],
+)
+async def test_one_in_two_may_differ(num, num_different, passes):
+    sentences = golden(*[(f"text {number}", f"text {number}") for number in range(num_different, num)])
+    sentences += golden(*[(f"text {number}", "other") for number in range(num_different)])
+
+    if passes:
+        await run(EchoPool(), sentences)
+    else:
+        facts = f"{num_different} of {num} golden sentences differ, at most {num // 2} may: 'text 0' gave 'text 0'"
+        with pytest.raises(BundleError, match=facts):
+            await run(EchoPool(), sentences)
+
+
+async def test_without_golden_sentences_one_text_must_give_a_finite_score():
+    engine = EchoPool()
+    await run(engine, [])
+    assert len(engine.asked) == 1
+
+    with pytest.raises(BundleError, match="scores that are no numbers"):
+        await run(EchoPool(score=math.nan), [])

@@ -118,15 +118,6 @@ class TestReload:
         with pytest.raises(NotFound, match="'x', neither loaded nor in the repository"):
             await models.reloader.reload("x")
 
-    async def test_two_reloads_at_once_take_turns(self):
-        models = await loaded("a/1")
-        models.content["a/2"] = "1"
-
-        first, second = await asyncio.gather(models.reloader.reload(), models.reloader.reload())
-
-        assert (first[0].result, second[0].result) == (Result.LOADED, Result.UNCHANGED)
-        assert len(models.made) == 2
-
     async def test_there_are_never_three_versions_of_a_model(self):
         models = await loaded("a/1")
         with models.registry.models[0].in_use:
@@ -302,14 +293,6 @@ class TestMemory:
 
         gc.collect()
         assert old() is None
-
-    async def test_version_whose_end_fails_is_not_kept_either(self):
-        models = await loaded("a/1")
-        models.made[0].close_error = OSError("no such process")
-        models.content["a/2"] = "1"
-
-        await models.reloader.reload()
-        await eventually(lambda: len(models.registry.versions) == 1)
 
 
 class TestClose:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.call import ANYBODY, Caller
 from service.config import LimitsConfig
-from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
+from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.scheduler.admission import Admission, Reservation
 
 LIMITS = LimitsConfig(
@@ -67,13 +67,6 @@ class TestDoor:
 
         assert error.value.reason == "draining"
         assert held(admission) == (2, 1, 0, 10)
-
-    @pytest.mark.parametrize("num_texts", [0, 4])
-    def test_number_of_texts_is_named_with_the_limit(self, admission, num_texts):
-        with pytest.raises(InvalidInput, match=f"{num_texts} entries, from 1 to 3") as error:
-            admission.admit(num_texts, now=0.0)
-
-        assert (error.value.field, admission.requests) == ("texts", 0)
 
     @pytest.mark.parametrize("deadline", [10.0, 0.0])
     def test_late_request_is_refused(self, admission, deadline):
@@ -158,15 +151,6 @@ class TestShares:
 
         assert refusal(admission, GREEDY, **{kind: 1})[0] == "token_budget"
         assert refusal(admission, OTHER, **{kind: 1})[0] == "token_budget"
-
-    def test_twice_the_limit_is_never_exceeded_however_many_callers_ask_for_their_share(self, admission):
-        for number in (1, 2, 3):
-            admit(admission, Caller(name=str(number)), 100 // number)
-        last = Caller(name="4")
-
-        assert refusal(admission, last, 25)[0] == "token_budget"  # its share, and 208 in all
-        admit(admission, last, 17)
-        assert admission.tokens == 200
 
     def test_proxy_s_word_does_not_use_up_the_share_of_the_address_it_names(self, admission):
         peer, claimed = (Caller(name="10.0.0.7", source=source) for source in ("peer", "proxy"))

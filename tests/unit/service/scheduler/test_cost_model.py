@@ -55,12 +55,6 @@ class TestCost:
 
 
 class TestRate:
-    def test_work_takes_the_longer_the_fewer_engines_there_are(self, model):
-        sentences = 100 * model.cost(10, GREEDY)
-
-        assert model.seconds(sentences, 1) == pytest.approx(1.0)  # 2,000 rows a second are 100 sentences
-        assert model.seconds(sentences, 4) == pytest.approx(0.25)
-
     @pytest.mark.parametrize(
         ("stats", "number", "ratio"),
         [
@@ -117,12 +111,6 @@ class TestStepTime:
         step_time.worked(10, 100, 0.4)
 
         assert step_time.at(10) == 0.0
-
-    def test_time_of_a_step_grows_with_its_rows(self, step_time):
-        step_time.worked(0, 0, 0.0)
-
-        assert step_time.at(10) == pytest.approx(2e-3)
-        assert step_time.at(200) == pytest.approx(21e-3)  # which no report had
 
     def test_slower_machine_is_noticed_within_a_second_of_work(self, step_time):
         assert worked(step_time, fixed_s=2e-3, row_s=2e-4, reports=10).at(10) == pytest.approx(4e-3, rel=0.1)

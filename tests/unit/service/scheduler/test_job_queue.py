@@ -71,12 +71,6 @@ def forecast(
 
 
 class TestForecast:
-    def test_nothing_is_known_before_anything_was_measured(self):
-        queue = new()
-        add(queue, 1_000)
-
-        assert (forecast(queue), queue.waiting_s(FULL)) == ((0.0, 0.0), 0.0)
-
     def test_own_work_that_waits_goes_ahead(self):
         queue = measured()
         add(queue, 100)
@@ -86,13 +80,6 @@ class TestForecast:
         assert ahead_s == pytest.approx(1.0)
         assert finish_s == pytest.approx(1.0 + 0.01 + 0.12)  # a place for itself, its steps and two to join
         assert forecast(queue, loads=pool(4, 10))[0] == pytest.approx(0.25)
-
-    def test_of_a_greedy_neighbour_s_work_only_its_turn_goes_ahead(self):
-        queue = measured()
-        add(queue, 1_000, caller=A)
-        add(queue, 1, caller=B)
-
-        assert forecast(queue, caller=B)[0] == pytest.approx(0.01 + 0.02)
 
     @pytest.mark.parametrize(
         ("num_sentences", "loads", "ahead_s", "finish_s"),
@@ -118,13 +105,6 @@ class TestForecast:
         few, many = (forecast(queue, loads=[*pool(1, rows, 256), *pool(1, 0, 256)])[1] for rows in (19, 179))
 
         assert (few, many) == pytest.approx((12 * 0.002, 12 * 0.010))
-
-    def test_batch_work_waits_for_interactive_work(self):
-        queue = measured()
-        add(queue, 100, caller=A)
-
-        assert forecast(queue, caller=B, priority=BATCH)[0] == pytest.approx(1.0)
-        assert forecast(queue, caller=B, priority=INTERACTIVE)[0] < 0.1
 
     def test_all_that_waits_is_known_in_seconds(self):
         queue = measured()
@@ -152,16 +132,6 @@ class TestHandOut:
         found = queue.hand_out([], now=5.0)
 
         assert (found, len(queue)) == ([], 1)
-
-    def test_job_that_was_removed_is_not_handed_out(self):
-        queue, gone = new(), Entry(job(), A, INTERACTIVE, 0.0)
-        queue.add(gone)
-
-        queue.remove(gone)
-        queue.remove(gone)
-
-        assert queue.hand_out([load_of(0)], now=0.0) == []
-        assert (len(queue), queue.source_tokens, list(queue)) == (0, 0, [])
 
     @pytest.mark.parametrize(
         ("left_s", "num_held", "is_too_late"),
@@ -214,11 +184,6 @@ class TestBatchBesideInteractive:
         """All rows, and those of batch work, once what has its turn is handed out."""
         queue.hand_out([load], now)
         return load.rows, load.batch_rows
-
-    def test_batch_work_fills_an_engine_that_nobody_else_uses(self, queue):
-        add(queue, 200, priority=BATCH)
-
-        assert self.rows_of(queue, EngineLoad(100, 16_384), now=0.0)[1] >= 100
 
     @pytest.mark.parametrize(("num_interactive", "num_batch"), [(1, 10), (10, 15), (60, 40)])
     def test_batch_work_makes_a_step_at_most_half_as_long_again(self, queue, num_interactive, num_batch):

@@ -14,12 +14,12 @@ from service.call import Caller
 from service.config import LimitsConfig
 from service.engine.wire import SearchParams
 from service.records import Priority
-from tests.fakes.simulated_server import Front, Request, SimulatedServer, percentile, poisson
+from tests.fakes.simulated_server import Request, SimulatedServer, percentile, poisson
 
 CAPACITY = 100.0
 UNLIMITED = LimitsConfig(max_concurrent_requests=100_000)  # refusals come from estimates alone
 PATIENT = replace(UNLIMITED, max_queued_tokens=10**8, max_queue_seconds=1_000.0)
-PROMPT = Front(call_s=0.001)
+CALL_S = 0.001  # of the core's time
 ANYONE = Caller(name="anyone")
 EQUAL, MIXED = (10,), tuple(range(4, 17))  # decoder steps of a sentence
 SHAPES = {  # by name: steps, rows, beam, seconds a step
@@ -31,11 +31,11 @@ SHAPES = {  # by name: steps, rows, beam, seconds a step
 
 
 def run(
-    *clients: list[Request], shape: str = "equal lengths", limits: LimitsConfig = UNLIMITED, front: Front = PROMPT
+    *clients: list[Request], shape: str = "equal lengths", limits: LimitsConfig = UNLIMITED, call_s: float = CALL_S
 ) -> SimulatedServer:
     _, max_rows, beam, step_s = SHAPES[shape]
     params = SearchParams(beam_size=beam)
-    server = SimulatedServer(step_s=step_s, max_rows=max_rows, params=params, limits=limits, front=front)
+    server = SimulatedServer(step_s=step_s, max_rows=max_rows, params=params, limits=limits, call_s=call_s)
     server.run(clients)
     assert (server.admission.requests, server.admission.tokens) == (0, 0)  # every reservation came back
     return server
@@ -68,10 +68,10 @@ class TestOverload:
         """With a deadline of four times the unloaded p99; the others are told at once, not after a wait."""
         steps = SHAPES[shape][0]
         unloaded = poisson(ANYONE, 0.02 * CAPACITY, 60.0, seed=1, num_steps=steps)
-        run(unloaded, shape=shape, front=Front())
+        run(unloaded, shape=shape, call_s=0.0)
         requests = poisson(ANYONE, times * CAPACITY, 8.0, seed=2, num_steps=steps, timeout_s=4 * p99(unloaded))
 
-        server = run(requests, shape=shape, front=Front())
+        server = run(requests, shape=shape, call_s=0.0)
 
         good, refused = len(in_time(requests)), sum(r.refused == "deadline_unattainable" for r in requests)
         assert good >= 0.97 * CAPACITY * 8.0
@@ -97,7 +97,7 @@ class TestOverload:
         flood = poisson(ANYONE, 10 * CAPACITY, 5.0, seed=5, timeout_s=0.44)
         later = poisson(ANYONE, 0.5 * CAPACITY, 12.0, seed=6, timeout_s=0.44)
 
-        run(flood, later, front=Front())
+        run(flood, later, call_s=0.0)
 
         after = [request for request in later if request.at > 5.5]
         assert in_time(after) == after
@@ -204,34 +204,20 @@ def nine(seed: int, steps: Sequence[int] = EQUAL) -> list[list[Request]]:
     return [poisson(Caller(name=f"{n}"), CAPACITY / 18, 15.0, seed=100 * seed + n, num_steps=steps) for n in range(9)]
 
 
-def beside_a_greedy_tenth(
-    seed: int,
-    *,
-    shape: str = "equal lengths",
-    longer: int = 1,
-    greedy_params: SearchParams | None = None,
-    front: Front = PROMPT,
-) -> tuple[float, float]:
+def beside_a_greedy_tenth(seed: int, shape: str) -> tuple[float, float]:
     """The nine's p99 as a multiple of what it is alone, and row-steps done a second as a share of the capacity.
 
-    The tenth asks for four and a half times the capacity, in sentences that are so many times as long.
+    The tenth asks for four and a half times the capacity.
     """
     steps, max_rows, beam, step_s = SHAPES[shape]
     alone, beside = nine(seed, steps), nine(seed, steps)
-    greedy_steps = [longer * number for number in steps]
-    rate = 4.5 * CAPACITY / longer * (beam / greedy_params.beam_size if greedy_params else 1.0)
-    greedy = poisson(
-        Caller(name="greedy"), rate, 15.0, seed=100 * seed + 99, num_steps=greedy_steps, params=greedy_params
-    )
+    greedy = poisson(Caller(name="greedy"), 4.5 * CAPACITY, 15.0, seed=100 * seed + 99, num_steps=steps)
     run(*alone, shape=shape)
-    server = run(*beside, greedy, shape=shape, front=front)
+    run(*beside, greedy, shape=shape)
     others, before = ([request for client in clients for request in client] for clients in (beside, alone))
     assert in_time(others) == others
-    work = sum(
-        request.num_steps * (request.params or server.params).beam_size
-        for request in in_time([*others, *greedy])
-        if request.done_at is not None and 5.0 < request.done_at <= 15.0
-    )
+    answered_late = [one for one in in_time([*others, *greedy]) if one.done_at and 5.0 < one.done_at <= 15.0]
+    work = beam * sum(request.num_steps for request in answered_late)
     return p99(others) / p99(before), work * step_s / (10.0 * max_rows)
 
 
@@ -239,7 +225,7 @@ class TestGreedyCaller:
     @pytest.mark.parametrize("shape", ["mixed lengths", pytest.param("beam 4", marks=pytest.mark.thorough)])
     def test_greedy_caller_keeps_the_p99_of_the_others_within_two_and_a_half_times(self, shape):
         """A refusal costs a millisecond of the core, and the calls of the nine wait for 450 a second."""
-        ratio, work = beside_a_greedy_tenth(seed=1, shape=shape)
+        ratio, work = beside_a_greedy_tenth(1, shape)
 
         assert ratio <= 2.4
         assert work >= 0.97

@@ -71,15 +71,6 @@ class TestHandOut:
             engines[0].die(is_delayed=False)  # another one has the memory that it is told to take
             assert [engine.max_rows for engine in pool.snapshots(time.monotonic())] == [8]
 
-    async def test_jobs_go_to_the_least_loaded_engine_that_is_up(self):
-        async with hand_stepped(SPEC, replace(CONFIG, num_engines=3)) as (pool, engines):
-            engines[0].die(is_delayed=False)
-            for _ in range(4):
-                submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
-            await settle()
-
-            assert [len(engine.started_ids) for engine in engines] == [0, 2, 2]
-
     async def test_callers_take_turns_and_interactive_work_goes_first(self):
         async with hand_stepped(ONE_AT_A_TIME, CONFIG) as (pool, engines):
             submit(pool, Job(NORMAL, PARAMS), call_within(60.0, A, Priority.BATCH))  # 0
@@ -156,22 +147,6 @@ class TestDrops:
             del job
 
             assert kept() is None
-
-    async def test_job_cancelled_in_the_queue_never_reaches_the_engine(self):
-        counts = Counts()
-        async with hand_stepped(SPEC, CONFIG, counts) as (pool, engines):
-            for _ in range(5):
-                submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
-            waiting = submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
-            await settle()
-
-            waiting.cancel()
-            await settle()
-            last = submit(pool, Job(NORMAL, PARAMS), call_within(3_600.0))
-            await work(engines, last)
-
-            assert counts.dropped == [("queue", "cancelled")]
-            assert engines[0].started_ids == [0, 1, 2, 3, 4, 6]
 
     async def test_job_cancelled_as_its_turn_comes_never_reaches_the_engine(self):
         counts = Counts()
@@ -309,21 +284,3 @@ class TestFaults:
             with pytest.raises(error, match="why"):
                 await job
             assert call.target_tokens == 0
-
-
-class TestObservation:
-    async def test_snapshot_shows_what_waits_and_what_each_engine_holds(self):
-        calls = [call_within(60.0) for _ in range(7)]
-        async with hand_stepped(SPEC, CONFIG) as (pool, engines):
-            for call in calls:
-                call.phase = "queue"
-                submit(pool, Job(NORMAL, PARAMS), call)
-            await settle()
-            engines[0].step()
-            (engine,) = pool.snapshots(time.monotonic())
-
-            assert (pool.queued_jobs, pool.queued_tokens) == (2, 2 * len(NORMAL))
-            assert (engine.pid, engine.state, engine.jobs, engine.rows, engine.max_rows) == (1, "up", 5, 8, 8)
-            assert engine.restarts == 0
-            assert engine.silent_s < 60.0
-            assert [call.phase for call in calls] == ["decode"] * 5 + ["queue"] * 2

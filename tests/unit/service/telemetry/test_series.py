@@ -12,19 +12,6 @@ def samples(family: CounterFamily | GaugeFamily | HistogramFamily) -> dict[tuple
     return {(sample.name, *sample.labels.values()): sample.value for sample in parsed.samples}
 
 
-def test_series_is_the_same_each_time():
-    family = CounterFamily("texts_total", "Texts.", {"model": ()})
-
-    assert family.labels("m") is family.labels("m")
-    assert family.labels("m") is not family.labels("n")
-
-
-def test_family_without_labels_is_shown_from_the_start():
-    assert samples(CounterFamily("texts_total", "Texts.", {})) == {("texts_total",): 0.0}
-    assert samples(GaugeFamily("rows", "Rows.", {})) == {("rows",): 0.0}
-    assert samples(HistogramFamily("tokens", "Tokens.", {}, buckets=(1,)))[("tokens_count",)] == 0.0
-
-
 def test_gauge_is_counted_up_and_down_set_read_and_removed():
     family = GaugeFamily("rows", "Rows.", {"model": ()})
     value = 3

@@ -92,14 +92,6 @@ def test_latest_snapshot_takes_the_place_of_the_earlier_one(core, edge):
     assert (read(core, "streams"), read(core, "rejected_total", reason="streams")) == (3.0, 2.0)
 
 
-def test_snapshot_is_of_its_moment(core, edge):
-    snapshot = edge.snapshot()
-    edge.call_received("One")
-    core.heard("edge-1", snapshot)
-
-    assert read(core, "requests_received_total", method="One") is None
-
-
 def test_lost_process_leaves_its_counts_and_its_calls_in_flight_were_unavailable(core, edge):
     edge.watch("streams", lambda: 4)
     for method in ("One", "One", "One", "Two"):
@@ -119,14 +111,6 @@ def test_lost_process_leaves_its_counts_and_its_calls_in_flight_were_unavailable
     assert (read(core, "streams"), read(core, "requests_in_flight", method="One")) == (0.0, None)
     duration = {"method": "One", "model": "m", "priority": "batch", "code_class": "ok"}
     assert read(core, "request_duration_seconds_sum", **duration) == 0.2
-
-
-def test_process_that_was_never_heard_of_can_be_lost(core):
-    before = core.snapshot()
-
-    core.lost("edge-1")
-
-    assert core.snapshot() == before
 
 
 def test_facts_are_those_of_the_process_with_the_page(core, edge):

@@ -77,15 +77,6 @@ def test_phases_follow_each_other_within_the_call():
     assert lengths_ms == [1.0, 20.0, 3.0, 40.0, 5.0]
 
 
-def test_a_call_belongs_to_its_caller_s_trace():
-    spans = spans_of(ended(headers=CALLER))
-
-    assert {span.context.trace_id for span in spans} == {TRACE_ID}
-    (call,) = [span for span in spans if span.kind is SpanKind.SERVER]
-    assert call.parent is not None
-    assert call.parent.span_id == 0xB7AD6B7169203331
-
-
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}, {"traceparent": "00-" + "0" * 32 + "-1-01"}])
 def test_without_a_good_parent_a_call_begins_a_trace(headers):
     (call,) = spans_of(ended(headers=headers, is_translated=False))

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from service.call import Call, Caller
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason
-from service.errors import DragomanError, InternalError, InvalidInput, NotFound, Overloaded, TooLong, Unavailable
+from service.errors import DragomanError, InternalError, InvalidInput, NotFound, TooLong, Unavailable
 from service.models.call_scheduler import CallScheduler
 from service.models.catalogue import Catalogue, ServedModel
 from service.records import (
@@ -196,12 +196,6 @@ class TestDetection:
 
         assert (result.model, result.translations[0].detected_language) == ("de_en", "")
 
-    async def test_models_that_come_and_go_change_the_routes(self, two):
-        await two.translate(ENGLISH)
-        two.translator.catalogue.replace(two.translator.catalogue.models[1:])
-
-        assert (await two.translate(ENGLISH)).model == "de_en"
-
     async def test_groups_run_at_the_same_time_under_one_reservation(self, two):
         two.translator.gates = {"en_de": asyncio.Event(), "de_en": asyncio.Event()}
         task = asyncio.create_task(two.translate(GERMAN, ENGLISH))
@@ -265,14 +259,6 @@ class TestWhatStays:
 
         assert texts_of(result) == [f"en_de({GERMAN})", f"en_de({long_text})"]
 
-    async def test_text_of_a_stream_stays_as_well(self, two):
-        request = TranslationRequest(texts=(GERMAN,), target_language="de")
-
-        with two.translator.admission.admit_part(two.call.caller) as reservation:
-            result = await two.router.follow(request, two.call, reservation)
-
-        assert (texts_of(result), two.translator.seen) == ([GERMAN], [])
-
     @pytest.mark.parametrize(("source", "target"), [("de", "de"), ("de-AT", "de"), ("en-US", "en-GB")])
     async def test_source_that_is_the_target_gives_the_text_back_where_that_is_allowed(self, two, source, target):
         wanted: dict[str, Any] = {"source_language": source, "target_language": target}
@@ -296,14 +282,6 @@ class TestWhatStays:
 
 
 class TestPivot:
-    async def test_pair_without_a_model_goes_through_a_third_language(self, pivot):
-        result = await pivot.translate(FRENCH, source_language="fr-CA", target_language="de")
-
-        assert texts_of(result) == [f"en_de(fr_en({FRENCH}))"]
-        (translation,) = result.translations
-        assert (translation.pivot_language, translation.detected_language) == ("en", "")
-        assert (result.model, result.model_version) == ("fr_en+en_de", "vfr_en+ven_de")
-
     async def test_texts_of_both_languages_take_the_way_of_each(self, pivot):
         result = await pivot.translate(ENGLISH, FRENCH, target_language="de")
 
@@ -348,13 +326,6 @@ class TestPivot:
         assert (call.queue_s, call.has_several_models) == (1.0, True)
         assert (usage.source_tokens, usage.row_steps) == (6, 10)
         assert usage.characters == len(FRENCH) + len(f"fr_en({FRENCH})")
-
-    async def test_second_leg_that_is_refused_refuses_the_call(self, pivot):
-        pivot.translator.errors = {f"fr_en({FRENCH})": Overloaded("full", reason="queue_seconds", retry_after_s=1.0)}
-
-        with pytest.raises(Overloaded, match="full"):
-            await pivot.translate(FRENCH, source_language="fr", target_language="de")
-        assert (pivot.call.model, pivot.translator.admission.requests) == ("en_de", 0)
 
     async def test_option_of_the_second_leg_is_checked_before_the_first_one_runs(self, pivot):
         with pytest.raises(InvalidInput, match="num_hypotheses is 9"):

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
 
 import pytest
 
@@ -44,20 +43,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_it_ends_when_nothing_more_comes_in_and_all_is_answered():
-    desk = Desk()
-    await desk.take(1)
-    desk.stream.end_input()
-    waiting = asyncio.create_task(desk.ids())
-    await settle()
-    assert not waiting.done()
-
-    desk.finish(1)
-
-    assert await waiting == [1]
-    assert await desk.ids() == []
-
-
 async def test_places_are_taken_until_the_answer_is_sent():
     """Running, finished and being sent count alike; a text that finds no place is not even started."""
     desk = Desk(max_texts=2)
@@ -78,18 +63,6 @@ async def test_places_are_taken_until_the_answer_is_sent():
     assert sorted(desk.futures) == [3]
     assert taking.done()
     sent.cancel()
-    desk.stream.cancel()
-
-
-@pytest.mark.parametrize("batches", [[[1, 2, 1]], [[1], [2, 1]]])
-async def test_id_of_a_text_without_an_answer_is_refused(batches: Sequence[list[int]]):
-    desk = Desk()
-    *good, bad = batches
-    for batch in good:
-        await desk.take(*batch)
-
-    with pytest.raises(InvalidInput, match="id 1 is that of a text without an answer yet"):
-        await desk.stream.take_in([(number, "x") for number in bad])
     desk.stream.cancel()
 
 

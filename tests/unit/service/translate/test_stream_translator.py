@@ -61,20 +61,6 @@ def error_of(result: TranslationResult) -> DragomanError | None:
     return result.translations[0].error
 
 
-async def test_texts_add_up_in_the_call_of_their_stream(setup):
-    setup.model.gates["slow"] = asyncio.Event()
-    setup.model.errors = {"bad": [NotFound("gone")]}
-    slow = asyncio.create_task(setup.texts.translate("slow"))
-    results = [await setup.texts.translate(text) for text in ("xy", "bad")]
-    setup.model.gates["slow"].set()
-    results.append(await slow)
-
-    call = setup.call
-    assert [type(error_of(result)) for result in results] == [type(None), NotFound, type(None)]
-    assert (call.phase, call.model, call.texts, call.finished_texts) == ("stream", "loud", 3, 3)
-    assert (call.source_tokens, call.target_tokens) == (3 * 2, 2)
-
-
 async def test_text_whose_model_is_gone_says_so_and_the_next_one_is_translated(setup):
     info, setup.model.info = setup.model.info, None
     gone = await setup.texts.translate("a")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
-from service.errors import Overloaded
 from service.translate.search import SearchBatcher
 
 
@@ -62,19 +61,6 @@ async def test_works_within_works_share_their_runs():
 
     assert found == [[[1], [2], [101]], [[3], [103]], [4, 5]]
     assert engine.runs == [[3, 4, 1, 2], [103, 5, 101]]
-
-
-async def test_error_of_a_run_reaches_all_who_wait_for_it_and_nothing_runs_on():
-    batcher = SearchBatcher(refuse)
-
-    with pytest.raises(Overloaded):
-        await batcher.together([asking(batcher, 1), asking(batcher, 2)])
-
-    assert len(asyncio.all_tasks()) == 1
-
-
-async def refuse(jobs: Sequence[Job]) -> list[Settled]:
-    raise Overloaded("no room", reason="queue_full", retry_after_s=1.0)
 
 
 async def test_error_of_one_work_ends_its_siblings_and_leaves_the_others_at_work():

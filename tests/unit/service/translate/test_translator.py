@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -79,19 +78,6 @@ class TestModelAndSearch:
 
         assert call.model == "first"
 
-    @pytest.mark.parametrize(
-        ("threshold_s", "is_allowed", "beam"), [(1.0, True, 1), (1.0, False, 4), (None, True, 4), (None, False, 4)]
-    )
-    async def test_beam_is_smaller_only_where_server_and_caller_say_so(self, executor, threshold_s, is_allowed, beam):
-        setup = Setup(executor, replace(LIMITS, brownout_seconds=threshold_s))
-        setup.pool.queued_work_s = 100.0
-        options = TranslateOptions(allow_smaller_beam=is_allowed)
-        task = asyncio.create_task(setup.translate(TranslationRequest(texts=["a"], options=options)))
-        await setup.pool.submitted(1)
-        setup.pool.answer(0, "eins")
-
-        assert ((await task).beam_size, setup.pool.jobs[0].params.beam_size) == (beam, beam)
-
 
 class TestResult:
     async def test_each_text_becomes_a_job_of_its_call_longest_first_and_its_answer_goes_to_its_place(self, setup):
@@ -110,31 +96,6 @@ class TestResult:
         assert [translation.text for translation in result.translations] == ["eins", "drei", "zwei"]
         assert [translation.source_tokens for translation in result.translations] == [2, 4, 3]
         assert (result.model, result.model_version, result.beam_size) == ("m", "1", 3)
-
-    @pytest.mark.parametrize("blank", ["", "   ", "\t\n"])
-    async def test_blank_text_comes_back_as_it_is_without_a_job(self, setup, blank):
-        (translation,) = (await setup.start(blank)).translations
-
-        assert (setup.pool.jobs, setup.pool.forecasts) == ([], [])
-        assert (translation.text, translation.source_tokens, translation.segments) == (blank, 0, ())
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("x" * 21, "has 21 characters, at most 20 are accepted"),
-        ],
-    )
-    async def test_bad_text_carries_its_own_error_and_the_others_go_on(self, setup, text, message):
-        task = setup.start("a", text, "b")
-        await setup.pool.submitted(2)
-        setup.pool.answer(0, "eins")
-        setup.pool.answer(1, "drei")
-
-        first, bad, last = (await task).translations
-
-        assert (first.text, last.text) == ("eins", "drei")
-        assert isinstance(bad.error, InvalidInput)
-        assert (bad.error.index, bad.error.about("line 7")) == (1, f"line 7 {message}")
 
     async def test_answer_is_counted_for_the_model_and_the_caller(self, setup):
         task = setup.start("ab", "x" * 21, priority=Priority.BATCH)

@@ -3,11 +3,12 @@
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
+from model.tokenizer import SupportsTokens
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled, TokenScores
 from service.errors import InternalError, TooLong
 from service.models.codec import TextCodec
@@ -20,8 +21,10 @@ from tests.fakes.manual_pool import CharacterTokenizer
 Model = Callable[[str], str]
 
 
-def translated(text: str, model: Model = str.upper, **settings: Any) -> Translation:
-    tokens = TextCodec(CharacterTokenizer(), max_characters=5_000, max_source_tokens=1_000)
+def translated(
+    text: str, model: Model = str.upper, *, tokenizer: SupportsTokens | None = None, **settings: Any
+) -> Translation:
+    tokens = TextCodec(tokenizer or CharacterTokenizer(), max_characters=5_000, max_source_tokens=1_000)
 
     async def run(jobs: Sequence[Job]) -> list[Settled]:
         return [answer(job, model) for job in jobs]
@@ -52,23 +55,6 @@ def scored(target: tuple[int, ...], num_source: int) -> JobResult:
     attention = np.eye(len(target) + 1, num_source, dtype=np.float16)
     hypothesis = Hypothesis(target, -0.5, FinishReason.END_OF_SENTENCE)
     return JobResult(0, (hypothesis,), 0.0, 0.0, 0.0, 1, TokenScores((-0.5,) * len(attention), attention.tobytes()))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "one sentence",
-        "One. Two!  Three?\n",
-        "\n\n  - first\n  - second\n\n1. third\n\ttab\r\nend",
-        "   ",
-        "",
-        "12 + 34 = 46",
-        "Dr. Smith came. He sat.",
-        "A long line of prose that was wrapped by hand and\ngoes on here. The next one.",
-    ],
-)
-def test_layout_comes_back_as_it_is(text: str):
-    assert translated(text, str.lower).text.lower() == text.lower()
 
 
 def test_each_sentence_is_translated_by_itself_and_has_its_place():
@@ -150,15 +136,6 @@ def test_overlong_sentence_is_translated_in_pieces_and_says_so():
 
 def test_text_with_too_many_characters_never_reaches_the_model():
     assert isinstance(translated("x" * 5_001).error, TooLong)
-
-
-def test_span_comes_back_though_the_model_changes_every_word_it_knows():
-    model = str.swapcase  # of "XA", the stand-in, too
-
-    translation = translated("Write to {name} or see %s now", lambda text: model(text).replace("xa", "XA"))
-
-    assert translation.text == "wRITE TO {name} OR SEE %s NOW"
-    assert translation.warnings == ()
 
 
 def test_segment_whose_span_the_model_always_loses_stays_as_it_is_and_says_so():
@@ -324,18 +301,6 @@ def test_a_segment_that_is_a_date_is_written_without_the_model_if_that_gets_it_w
     assert "31. Dezember 2024" not in asked
 
 
-@pytest.mark.parametrize("text", ["the", "a  b\nc", "Say <b>so</b> &amp; go", "Write to {name} now"])
-@pytest.mark.parametrize("nothing", ["", "  ", "...", " - "])
-def test_where_the_model_says_nothing_the_source_stands_with_a_warning(text, nothing):
-    text_format = TextFormat.HTML if "<" in text else TextFormat.PLAIN
-    for segmentation in Segmentation:
-        translation = translated(text, lambda _: nothing, text_format=text_format, segmentation=segmentation)
-
-        assert translation.text == text
-        assert {warning.kind for warning in translation.warnings} <= {WarningKind.EMPTY, WarningKind.NOT_TRANSLATED}
-        assert translation.warnings
-
-
 def test_where_one_stand_in_gives_nothing_but_the_span_another_is_tried():
     translation = translated("Loading %d now", lambda text: "XA" if "XA" in text else text.lower())
 
@@ -384,3 +349,60 @@ def test_elements_side_by_side_whose_words_are_apart_are_segments(html, expected
 
     assert found.text == expected
     assert len(found.segments) == 2
+
+
+ONE, TWO = "\x90", "\x91"
+
+
+class SentinelTokenizer(CharacterTokenizer):
+    """Has two sentinels; one that stands in an unmarked text is a blank, and one that is written there is nothing."""
+
+    sentinels: tuple[str, ...] = (ONE, TWO)
+    is_marked = False
+
+    def marked(self) -> Self:
+        marked = type(self)()
+        marked.is_marked = True
+        return marked
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(text if self.is_marked else text.replace(ONE, " ").replace(TWO, " "))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = super().decode(ids)
+        return text if self.is_marked else text.replace(ONE, "").replace(TWO, "")
+
+
+def with_sentinels(text: str, model: Model) -> tuple[Translation, list[str]]:
+    """Return the translation by a model that has sentinels, and the texts that it saw."""
+    seen: list[str] = []
+
+    def watched(shown: str) -> str:
+        seen.append(shown)
+        return model(shown)
+
+    return translated(text, watched, tokenizer=SentinelTokenizer()), seen
+
+
+def test_a_model_sees_sentinels_and_the_spans_come_back_in_their_place():
+    model = {f"Dear {ONE}, see {TWO}.": f"Siehe {TWO}, lieber {ONE}."}.__getitem__
+
+    translation, seen = with_sentinels("Dear {name}, see https://a.example/b.", model)
+
+    assert seen == [f"Dear {ONE}, see {TWO}."]
+    assert translation.text == "Siehe https://a.example/b, lieber {name}."
+
+
+@pytest.mark.parametrize("wrong", ["Lieber, guten Tag.", f"Lieber {ONE} {ONE}.", f"Lieber {ONE} {TWO}."])
+def test_a_sentinel_that_is_lost_doubled_or_made_up_leads_to_the_next_strategy(wrong):
+    translation, seen = with_sentinels("Dear {name}, good day.", lambda text: wrong if ONE in text else "Lieber XA.")
+
+    assert seen == [f"Dear {ONE}, good day.", "Dear XA, good day."]
+    assert translation.text == "Lieber {name}."
+
+
+def test_a_sentinel_in_the_text_of_a_caller_is_a_blank():
+    with_span, without = f"Dear{TWO}{{name}}, good day.", f"Good{ONE}day."
+
+    assert with_sentinels(with_span, lambda text: text)[1] == [f"Dear {ONE}, good day."]
+    assert with_sentinels(without, lambda text: f"{TWO}{text}")[0].text == "Good day."

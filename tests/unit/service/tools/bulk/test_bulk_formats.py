@@ -154,12 +154,6 @@ def test_file_that_cannot_be_used_is_refused_before_anything_is_translated(
         job_of(written(tmp_path, name, content), tmp_path / "out")
 
 
-@pytest.mark.parametrize(("name", "content"), [("in.csv", b"text\na\n"), ("in.jsonl", b'{"text": "a"}\n')])
-def test_translations_do_not_replace_the_texts(tmp_path, name, content):
-    with pytest.raises(ValueError, match="'text' already"):
-        translated(written(tmp_path, name, content), target="text")
-
-
 @pytest.fixture(autouse=True)
 def _same_limit_afterwards():
     limit = csv.field_size_limit()

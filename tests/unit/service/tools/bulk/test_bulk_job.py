@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import InternalError, TooLong
+from service.errors import InternalError
 from service.records import Translation
 from service.tools.bulk.formats import BulkPart, Lines
 from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, JobError, translate_parts
@@ -267,20 +267,6 @@ class TestSource:
 
 
 class TestFailures:
-    def test_a_text_that_fails_becomes_an_empty_line_and_is_reported(self, source, output):
-        def picky(texts: Iterable[str]) -> Iterator[Translation]:
-            for text, translation in zip(texts, shout(["x"] * 10), strict=False):
-                yield Translation(error=TooLong("too long", field="texts[0]")) if text == "line 4" else translation
-
-        job = job_of(source, output)
-        with job.opened():
-            translate_missing(job, picky)
-            failures = [job.failures(part) for part in job_of(source, output).parts]
-            job.finish()
-
-        assert failures == [[], [(1, "too long")], [], []]  # kept: a later run knows them, too
-        assert output.read_text().splitlines()[4] == ""
-
     def test_a_text_that_utf_8_cannot_carry_fails_alone_and_its_record_is_kept(self, tmp_path):
         source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
         texts = ["good", "bad \\ud800", "\\ud83d\\ude00", "also bad \\udfff"]

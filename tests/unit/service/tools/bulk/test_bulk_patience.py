@@ -146,8 +146,3 @@ def test_late_call_of_a_server_that_lives_was_late(ask):
 def test_late_call_of_a_server_that_does_not_serve_is_an_outage_and_says_why():
     with pytest.raises(Unavailable, match=r"60 s.* and nobody there"):
         translated(["a"], failing(LATE), failing(AWAY))
-
-
-def test_only_late_calls_raise_the_question():
-    with pytest.raises(Unavailable, match=str(AWAY)):
-        translated(["a"], failing(AWAY), lambda: pytest.fail("the server is asked"))
