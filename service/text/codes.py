@@ -24,7 +24,9 @@ _BEFORE_NUMBER = re.compile(  # else "I" is a pronoun in English
     r"|Napoleon|Nicholas|Otto|Peter|Philip|William|War|Act|Annex|Article|Chapter|Class|Part|Phase|Section|Table|Type"
     r"|Volume) \Z"
 )
-_MAY_BE_CODE = re.compile(r"\b(?:[^\W_]+?[A-ZÄÖÜ]|[^\Wa-cru_](?!\w)|[A-Z]['’])")
+# Find all that _CODE finds, and are fast on what has none.
+_MAY_BE_CODE = re.compile(r"[A-ZÄÖÜ](?:['’]|(?<=\w.)|(?<![AI])(?!\w)|(?<=[a-z] .)(?!\w))")
+_MAY_BE_LETTER = re.compile(r"(?:^|[^\w'’/&.(-])[d-hj-qs-tv-z](?!\w)")
 _ENDING = re.compile(r"(?<=\w\w)['’]?s\Z")  # PDFs
 _TRANSLATED = frozenset({"OK", "TV", "UK", "US"})
 _SIGNS, _SHORTEST_NAME = ".,;:!?()[]\"'“”„‚‘’«»", 3
@@ -34,7 +36,8 @@ _AGAIN = re.compile(r"(.)\1+", re.DOTALL)
 def lost_codes(source: str, target: str, source_language: str, target_language: str) -> list[Number]:
     """Return the codes of a source that its translation lacks; it may say capitals in words, as "UN"."""
     lost = list[Number]()
-    matches = list(_CODE.finditer(source)) if _MAY_BE_CODE.search(source) and not source.isupper() else []
+    may_have = (_MAY_BE_CODE.search(source) or _MAY_BE_LETTER.search(source)) and not source.isupper()
+    matches = list(_CODE.finditer(source)) if may_have else []
     counts = Counter([match[0] for match in matches])
     for match in matches:
         code, begin = match[0], match.start()
@@ -68,7 +71,9 @@ def damaged_codes(source: str, target: str, *languages: str) -> list[Number]:
         for one in lost
         if len(one.text) == 1 or not (one.text.isalpha() and one.text.isupper()) or ROMAN.fullmatch(one.text)
     ]
-    said, given = _names(source), _names(target)
+    if not (said := _names(source)):
+        return found
+    given = _names(target)
     gone = {_AGAIN.sub(r"\1", name.casefold()): name for name in said - given - {one.text for one in found}}
     for name in given - said if gone else ():
         was = gone.get(_AGAIN.sub(r"\1", name.casefold()), name)
