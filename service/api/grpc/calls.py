@@ -11,7 +11,7 @@ before its message is received.  gRPC answers UNKNOWN, too, when a deserialiser 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn, Self, TypeAlias, TypeVar, cast
 
@@ -114,7 +114,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # classes that only t
 
 
 class OpenStreams:
-    """Places for streams that need no key and may last for ever: health's Watch, reflection, calls without a message.
+    """Places for streams that last for ever and need no key: health's Watch, and reflection.
 
     Nobody can take the places of others.  When `limit` streams are open, connections that have less than an equal share
     of it get some more; when half as many again are, clients do, which are many connections.  Twice the limit is all.
@@ -182,7 +182,7 @@ class CallHandlers(grpc.GenericRpcHandler):
         self._work = work
         self._sending: set[asyncio.Task[Any]] = set()  # of calls that have ended: gRPC runs each call in a task
         self._open_streams = OpenStreams(max_watches)
-        self._unread = OpenStreams(MAX_UNREAD)
+        self._unread: dict[asyncio.Timeout, None] = {}  # calls that need no key, in the order in which they began
         self._handlers = {f"/{method}": self._wrap(handler, method) for method, handler in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
@@ -207,19 +207,14 @@ class CallHandlers(grpc.GenericRpcHandler):
 
     def _unary(self, behaviour: Any, method: str) -> Any:
         needs_key, is_work = not method.startswith(OPEN_METHODS), method in self._work
-        limit_s = self._max_request_seconds if needs_key else UNREAD_S
 
         async def answer(_: object, context: Context) -> object:
-            call, metadata = self._begin(method, limit_s, context)
+            call, metadata = self._begin(method, self._max_request_seconds, context)
             try:
                 self._lifecycle.admit(method, metadata, call, is_work=is_work)
                 async with asyncio.timeout(call.limit_s):  # gRPC itself cancels a call at its caller's deadline
-                    # A call holds one of the places that `maximum_concurrent_rpcs` counts while it waits for its
-                    # message, and strangers who send headers alone could take all of them.
-                    unread = nullcontext() if needs_key else self._unread.place(call.caller.identity, context.peer())
-                    with unread:
-                        request = await _message(context)
-                    response = await behaviour(request, call)
+                    message = _message(context)
+                    response = await behaviour(await (message if needs_key else self._soon(message)), call)
                 warnings = ((WARNINGS_KEY, call.warnings),) if call.warnings else ()
                 context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id), *warnings))
                 return response
@@ -229,6 +224,27 @@ class CallHandlers(grpc.GenericRpcHandler):
                 self._end(call)
 
         return answer
+
+    async def _soon(self, message: Awaitable[object]) -> object:
+        """Return the message of a call that needs no key, or raise InvalidInput if it does not come soon.
+
+        While it waits, a call holds one of the places that `maximum_concurrent_rpcs` counts, and strangers who send
+        headers alone could take all of them.  So beyond `MAX_UNREAD` the one that has waited longest has to go: who
+        means it sends the message right behind the headers, and is never the one.
+        """
+        try:
+            async with asyncio.timeout(UNREAD_S) as waiting:
+                self._unread[waiting] = None
+                if len(self._unread) > MAX_UNREAD:
+                    oldest = next(iter(self._unread))
+                    del self._unread[oldest]
+                    if not oldest.expired():  # else it is leaving by itself
+                        oldest.reschedule(asyncio.get_running_loop().time())
+                return await message
+        except TimeoutError:
+            raise InvalidInput("the call came without a message", field="") from None
+        finally:
+            self._unread.pop(waiting, None)
 
     def _unknown(self, method: str) -> Any:
         """Return the handler of a method that does not exist."""
