@@ -119,6 +119,19 @@ class TestWhatGoesAhead:
         assert line.ahead("greedy", 2.0) == 2_000.0 + 4.0
         assert line.ahead("b", 2.0) == 4.0 + 6.0
 
+    def test_of_a_new_caller_s_work_the_turns_of_other_new_ones_are_ahead_and_no_greedy_one_s(self, line):
+        line.push_many("greedy", 1_000)
+        for _ in range(20):
+            line.pop()
+        for number in range(5):
+            line.push(f"x{number}", f"caller {number}")
+        expected = line.ahead("new", 1.0)
+        line.push("new", "new")
+        served = list(iter(line.pop, "new"))
+
+        assert expected == pytest.approx(len(served), abs=1.0)
+        assert len(served) >= 5
+
     def test_interactive_work_is_ahead_of_batch_work_and_not_the_reverse(self, line):
         line.push_many("a", 10)
         line.push("batch", "b", priority=BATCH, cost=100.0)
