@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from service.engine.beams import Candidates, Floats, Ints
-from service.engine.cuda.kv_cache import CudaState
-from service.engine.cuda.runner import CudaRunner
-from service.engine.logits import Edits
+from service.engine.beams import Candidates
+from service.engine.cuda.runner import CudaRunner, Launched
 
 SHORTEST, LONGEST = 10, 40
 
@@ -23,19 +21,16 @@ class ScriptedRunner(CudaRunner):
         self.num_steps = 0
         self._random = np.random.default_rng(1)
 
-    def decode_step(
-        self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
-    ) -> Candidates:
-        super().decode_step(tokens, scores, state, edits, num_candidates=num_candidates)
+    def collect(self, launched: Launched) -> Candidates:
+        found, slots = super().collect(launched), launched.state.slots
         self.num_steps += 1
-        (num_sentences, beam_size), random = tokens.shape, self._random
-        shape = num_sentences, num_candidates
-        found = random.integers(self.profile.end + 1, 1_000, shape)
-        parents = random.integers(0, beam_size, shape)
-        steps = state.slots.past_lengths[state.slot_numbers][
-            :, None
-        ]  # from the shortest length on, all lengths are as likely
+        (num_sentences, width), beam_size, random = found.tokens.shape, launched.state.beam_size, self._random
+        tokens = random.integers(self.profile.end + 1, 1_000, (num_sentences, width))
+        # From the shortest length on, all lengths are as likely.
+        steps = slots.past_lengths[launched.state.slot_numbers][:, None]
         ends = random.random((num_sentences, 1)) * np.maximum(LONGEST - steps, 1) < (steps >= SHORTEST)
-        found[:, :beam_size] = np.where(ends, self.profile.end, found[:, :beam_size])
-        best = -np.sort(random.random(shape).astype(np.float32), axis=1)
-        return Candidates(best, found, parents, np.zeros(num_sentences, np.float32))
+        tokens[:, :beam_size] = np.where(ends, self.profile.end, tokens[:, :beam_size])
+        found.tokens[:], found.parents[:] = tokens, random.integers(0, beam_size, tokens.shape)
+        found.scores[:] = -np.sort(random.random(tokens.shape).astype(np.float32), axis=1)
+        found.check[:] = 0
+        return found

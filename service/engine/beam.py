@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 
@@ -137,8 +138,8 @@ class BeamSearch:
     def hypotheses(self, index: int) -> tuple[Hypothesis, ...]:
         """Return a sentence's finished hypotheses, best first, at most as many as were asked for."""
         sentence = self._sentences[index]
-        best_first = sorted(sentence.endings, key=lambda ending: -ending.score)
-        return tuple(self._build(index, ending) for ending in best_first[: sentence.params.num_hypotheses])
+        best_first = sorted(sentence.endings, reverse=True, key=attrgetter("score"))
+        return tuple([self._build(index, ending) for ending in best_first[: sentence.params.num_hypotheses]])
 
     def num_steps(self, index: int) -> int:
         """Return the decoder steps behind a sentence."""
@@ -303,17 +304,11 @@ class BeamSearch:
         return found
 
     def _build(self, index: int, ending: Ending) -> Hypothesis:
-        past = slice(ending.length)
-        tokens, parents = self.beams.tokens[index, past].tolist(), self.beams.parents[index, past].tolist()
-        is_ended, place = ending.token == self._profile.end, ending.parent
-        backwards = [] if is_ended else [ending.token]
+        tokens, is_ended = self.beams.trace(index, ending.length, ending.parent), ending.token == self._profile.end
         is_forced = self._profile.forced_end and ending.length == self.beams.max_steps[index]
-        for column in range(ending.length - 1, 0, -1):
-            backwards.append(tokens[column][place])
-            place = parents[column][place]
         cut = FinishReason.REPETITION if self._sentences[index].is_looping else FinishReason.LENGTH
         return Hypothesis(
-            token_ids=tuple(reversed(backwards)),
+            token_ids=tuple(tokens if is_ended else [*tokens, ending.token]),
             score=ending.score,
             finish_reason=FinishReason.END_OF_SENTENCE if is_ended and not is_forced else cut,
         )
@@ -338,6 +333,8 @@ def num_wanted(params: SearchParams, rule: StopRule = StopRule.CTRANSLATE2) -> i
         return 1
     if stops_at_top(params) and rule is StopRule.CTRANSLATE2:
         return params.num_hypotheses
+    if params.patience == 1.0:
+        return max(params.beam_size, params.num_hypotheses)
     rounded = math.floor(float(np.float32(params.beam_size) * np.float32(params.patience)) + 0.5)
     return max(rounded, params.num_hypotheses)
 

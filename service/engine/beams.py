@@ -35,7 +35,7 @@ class Beams:
     still_wanted: Ints  # [R]: hypotheses that have to end before the sentence does
     waits_for_best: Ints  # [R]: whether the best one has to be among them
     penalties: Floats  # [R]: the length penalty
-    addresses: Any = None  # what `Candidates.extend` keeps of these arrays; None: they are new
+    addresses: Any = None  # what the library keeps of these arrays once it has extended them; None: they are new
 
     @classmethod
     def of(cls, beam_size: int) -> Self:
@@ -70,6 +70,17 @@ class Beams:
             added = ((0, 0), (0, max(num_columns, 2 * columns) - columns), (0, 0))
             self.tokens, self.parents = np.pad(self.tokens, added), np.pad(self.parents, added)
             self.addresses = None
+
+    def trace(self, index: int, length: int, place: int) -> list[int]:
+        """Return the tokens of a hypothesis whose last one, left out, has this number and extends this place."""
+        if self.addresses is not None:
+            return self.addresses.trace(index, length, place)  # type: ignore[no-any-return]
+        tokens, parents = self.tokens[index, :length].tolist(), self.parents[index, :length].tolist()
+        backwards = []
+        for column in range(length - 1, 0, -1):
+            backwards.append(tokens[column][place])
+            place = parents[column][place]
+        return backwards[::-1]
 
     def move(self, indices: int | Ints, targets: int | Ints) -> None:
         """Give sentences the numbers of others."""

@@ -2,6 +2,8 @@
 
 Each step is schedule -> encode what starts -> decode -> collect what ended.  To decode is to extend each hypothesis by
 one token; a runner that can (`AheadRunner`) extends those of plain sentences by several before anyone else has a turn.
+A device that computes by itself (`LaunchingRunner`) is left with a step of each lane under way: what it has found is
+collected when the lane has its next turn, and meanwhile the host sends outcomes and has the other lane's turn.
 Sentences of one beam size decode together, and of similar source length where each run of a graph is as wide as its
 longest sentence: a long one must not slow short ones.  A translation that is only scored ends where it starts.
 Single-threaded; knows neither processes nor texts.
@@ -9,14 +11,15 @@ Single-threaded; knows neither processes nor texts.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from model.bundle import BundleError
 from service.engine.beam import BeamSearch, may_repeat, num_candidates
-from service.engine.runner import AheadRunner, DecoderState, RecordingRunner, Runner
+from service.engine.beams import StepOutcome
+from service.engine.runner import FULL_LANE, AheadRunner, DecoderState, LaunchingRunner, RecordingRunner, Runner
 from service.engine.scheduler import Drop, Scheduler, encoder_batches, scorer_batches
 from service.engine.wire import (
     FailureKind,
@@ -33,7 +36,7 @@ from service.engine.wire import (
 
 # Steps of plain sentences that the runner may take by itself: so long at most do new sentences and cancellations wait.
 _AHEAD_S = 0.002
-_MAX_IDLE_GROUPS = 2  # whose empty states are kept for the next sentence
+_MAX_IDLE_GROUPS = 2  # of a lane, whose empty states are kept for the next sentence
 
 _MESSAGES = {
     FailureKind.CANCELLED: "the sentence was cancelled",
@@ -42,8 +45,15 @@ _MESSAGES = {
     FailureKind.OUT_OF_MEMORY: "there is too little memory for this batch; the next ones are smaller",
 }
 
-# Beam size, width of the source or 0 where none is padded, whether it keeps to its shortlist, candidates.
-GroupKey = tuple[int, int, bool, int]
+
+class GroupKey(NamedTuple):
+    """What sentences that decode together have in common."""
+
+    lane: int
+    beam_size: int
+    width: int  # of the source; 0 where none is padded
+    use_shortlist: bool
+    num_candidates: int
 
 
 class _Encoding(NamedTuple):
@@ -84,6 +94,15 @@ class _Group:
             self.sentences.pop()
 
 
+class _UnderWay(NamedTuple):
+    """A decoder step that a device computes."""
+
+    key: GroupKey
+    group: _Group
+    launched: Any  # as the runner made it
+    began: float
+
+
 class EngineLoop:
     """Continuous batching over one runner."""
 
@@ -92,12 +111,16 @@ class EngineLoop:
     ) -> None:
         self._runner = runner
         self._ahead_runner = runner if isinstance(runner, AheadRunner) else None
+        self._launching_runner = runner if isinstance(runner, LaunchingRunner) else None
+        self._num_lanes = 1 if self._launching_runner is None else self._launching_runner.num_lanes
         self._recording_runner = runner if isinstance(runner, RecordingRunner) else None
         self._step_s = math.inf  # that the last decoder step took
         self._scheduler = Scheduler(config or SchedulerConfig())
         self._clock = clock
         self._groups: dict[GroupKey, _Group] = {}  # least recently used first
+        self._under_way: dict[int, _UnderWay] = {}  # by lane, in the order in which they were launched
         self._arrived_at: dict[int, float] = {}
+        self._lanes: dict[int, int] = {}  # of running jobs
         self._encoded: dict[int, _Encoding | Exception] = {}  # of jobs that have no rows yet
         self._stats = StepStats()
         self._was_short = False  # of memory, in this step
@@ -117,26 +140,26 @@ class EngineLoop:
         self._scheduler.cancel(job_id)
 
     def step(self) -> list[Outcome]:
-        """Drop, start, extend every live hypothesis; return the outcomes of the jobs that ended."""
-        began = self._clock()
-        plan = self._scheduler.schedule(began)
-        outcomes = self._drop(plan.drops) if plan.drops else []
+        """Drop, start, extend the live hypotheses, of a lane if there are some; return the outcomes of what ended."""
+        began, outcomes = self._clock(), list[Outcome]()
+        turn = next(iter(self._under_way), 0)
+        self._collect(turn, outcomes)
+        plan = self._scheduler.schedule(began, may_start=self._next_lane(self._sizes()) not in self._under_way)
+        if plan.drops:
+            outcomes += self._drop(plan.drops)
         if plan.starts:
             outcomes += self._start(plan.starts)
         live = [(key, group) for key, group in self._groups.items() if group.sentences]
-        num_steps = 0
-        for key, group in live:
-            try:
-                num_steps = max(num_steps, self._decode(group, key[-1], outcomes))
-            except MemoryError:
-                outcomes += self._give_up(key)
+        free = [(key, group) for key, group in live if key.lane not in self._under_way]
+        num_steps = max([self._decode(key, group, outcomes) for key, group in free], default=0)
         # Memory that only a former load needed is given back.
         for key in [key for key, group in self._groups.items() if not group.sentences and group.state.has_grown]:
             del self._groups[key]
         if self._was_short:  # once for a moment without memory, however many sentences it met
             self._scheduler.halve(self._clock())
             self._was_short = False
-        self._stats.loop_steps += num_steps
+        if turn == min([key.lane for key, _ in live], default=turn):  # lanes take turns
+            self._stats.loop_steps += num_steps
         self._stats.busy_s += self._clock() - began
         return outcomes
 
@@ -159,7 +182,9 @@ class EngineLoop:
             self._encoded.pop(drop.job.id, None)
             outcomes.append(_failure(drop.job, drop.kind))
         for drop in drops:
-            key = self._key(drop.job)
+            key = self._key(drop.job, self._lanes.pop(drop.job.id, 0))
+            if key.lane in self._under_way:
+                self._collect(key.lane, outcomes)
             group = self._groups.get(key) if drop.was_running else None
             if group is None:  # waited, or its group was given up for another job of this step
                 continue
@@ -184,6 +209,7 @@ class EngineLoop:
         outcomes: list[Outcome] = []
         scored: list[tuple[Job, _Encoding]] = []
         together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
+        sizes = {lane: size for lane, size in self._sizes().items() if lane not in self._under_way}
         for job in starts:
             encoding = self._encoded.pop(job.id)
             if not isinstance(encoding, _Encoding):
@@ -192,7 +218,9 @@ class EngineLoop:
             elif job.scored_ids is not None:
                 scored.append((job, encoding))
             else:
-                together.setdefault((self._key(job), id(encoding.batch)), []).append((job, encoding))
+                lane = self._lanes[job.id] = self._next_lane(sizes)
+                sizes[lane] += job.params.num_searches
+                together.setdefault((self._key(job, lane), id(encoding.batch)), []).append((job, encoding))
         for batch in scorer_batches(scored, self._scheduler.config.encoder_run_tokens):
             outcomes += self._score(batch)
         for (key, _), started in together.items():
@@ -262,50 +290,93 @@ class EngineLoop:
             self._end(job.id)
         return outcomes
 
-    def _key(self, job: Job) -> GroupKey:
-        """Return which sentences a job decodes with."""
+    def _sizes(self) -> dict[int, int]:
+        """Return how many sentences each lane has."""
+        sizes = dict.fromkeys(range(self._num_lanes), 0)
+        for key, group in self._groups.items():
+            sizes[key.lane] += len(group.sentences)
+        return sizes
+
+    @staticmethod
+    def _next_lane(sizes: Mapping[int, int]) -> int:
+        """Return the lane that gets the next sentence: the first one until it is full, then that with the fewest."""
+        first = next(iter(sizes))
+        return first if sizes[first] < FULL_LANE else min(sizes, key=sizes.__getitem__)
+
+    def _key(self, job: Job, lane: int) -> GroupKey:
+        """Return which sentences of a lane a job decodes with."""
         params, width = job.params, 0 if self._ahead_runner is not None else job.source_width
         candidates = num_candidates(params.beam_size, params.sampling_top_k)
-        return params.beam_size, width, params.use_shortlist, candidates
+        return GroupKey(lane, params.beam_size, width, params.use_shortlist, candidates)
 
     def _group(self, key: GroupKey) -> _Group:
         """Return the group of this key, now the most recently used; long unused ones are given up."""
         group = self._groups.pop(key, None)
         if group is None:
-            beam_size, _, use_shortlist, _ = key
-            group = _Group(
-                BeamSearch(beam_size, self._runner.profile),
-                self._runner.new_state(beam_size, use_shortlist=use_shortlist),
+            beam_size, use_shortlist = key.beam_size, key.use_shortlist
+            state = (
+                self._runner.new_state(beam_size, use_shortlist=use_shortlist)
+                if self._launching_runner is None
+                else self._launching_runner.new_state(beam_size, use_shortlist=use_shortlist, lane=key.lane)
             )
+            group = _Group(BeamSearch(beam_size, self._runner.profile), state)
         self._groups[key] = group
         idle = [other for other, members in self._groups.items() if not members.sentences and other != key]
-        for other in idle[:-_MAX_IDLE_GROUPS]:
+        for other in idle[: -_MAX_IDLE_GROUPS * self._num_lanes]:
             del self._groups[other]
         return group
 
-    def _decode(self, group: _Group, num_candidates: int, outcomes: list[Outcome]) -> int:
-        """Extend every hypothesis of a group; what ends goes to `outcomes` even if an error follows.
+    def _decode(self, key: GroupKey, group: _Group, outcomes: list[Outcome]) -> int:
+        """Extend every hypothesis of a group, or have that begun; return by how many tokens.
 
-        Returns: by how many tokens.
+        What ends goes to `outcomes` even if an error follows.
         """
-        began = self._clock()
+        self._collect(key.lane, outcomes)  # of another group, which had its turn before this one
+        began, num_steps = self._clock(), 1
         search, state = group.search, group.state
-        most = min(search.num_plain_steps, 1 + int(_AHEAD_S / max(self._step_s, 1e-6)))
-        if self._ahead_runner is not None and most > 0:
-            beams, end = search.beams, search.end
-            candidates, step, num_steps = self._ahead_runner.decode_ahead(
-                beams, state, end, most, num_candidates=num_candidates
-            )
+        try:
+            if self._launching_runner is not None:
+                launched = self._launching_runner.launch(
+                    search.tokens, search.scores, state, search.edits(), num_candidates=key.num_candidates
+                )
+                self._under_way[key.lane] = _UnderWay(key, group, launched, began)
+                return num_steps
+            most = min(search.num_plain_steps, 1 + int(_AHEAD_S / max(self._step_s, 1e-6)))
+            if self._ahead_runner is not None and most > 0:
+                candidates, step, num_steps = self._ahead_runner.decode_ahead(
+                    search.beams, state, search.end, most, num_candidates=key.num_candidates
+                )
+                decode_s = self._clock() - began
+                search.settle(step, candidates)
+            else:
+                candidates = self._runner.decode_step(
+                    search.tokens, search.scores, state, search.edits(), num_candidates=key.num_candidates
+                )
+                decode_s = self._clock() - began
+                step = search.advance(candidates)
+            self._go_on(group, step, num_steps, began, decode_s, outcomes)
+        except MemoryError:
+            outcomes += self._give_up(key)
+        return num_steps
+
+    def _collect(self, lane: int, outcomes: list[Outcome]) -> None:
+        """Take what the step that is under way in a lane has found, if there is one."""
+        if self._launching_runner is None or (under_way := self._under_way.pop(lane, None)) is None:
+            return
+        key, group, launched, began = under_way
+        try:
+            candidates = self._launching_runner.collect(launched)
             decode_s = self._clock() - began
-            search.settle(step, candidates)
-        else:
-            edits, num_steps = search.edits(), 1
-            candidates = self._runner.decode_step(
-                search.tokens, search.scores, state, edits, num_candidates=num_candidates
-            )
-            decode_s = self._clock() - began
-            step = search.advance(candidates)
-        state.advance(step.parents)
+            self._go_on(group, group.search.advance(candidates), 1, began, decode_s, outcomes)
+        except MemoryError:
+            outcomes += self._give_up(key)
+
+    def _go_on(
+        self, group: _Group, step: StepOutcome, num_steps: int, began: float, decode_s: float, outcomes: list[Outcome]
+    ) -> None:
+        """Go on from the extended hypotheses of a group, and end the sentences that have ended."""
+        search = group.search
+        group.state.advance(step.parents)
         num_rows = len(group.sentences) * search.beam_size
         self._step_s = decode_s / num_steps
         self._stats.steps += num_steps
@@ -320,13 +391,12 @@ class EngineLoop:
             sentence.num_steps = max(sentence.num_steps, search.num_steps(index))
             if index not in step.non_finite:
                 sentence.hypotheses += search.hypotheses(index)
-            if not sentence.num_searches:
+            if not sentence.num_searches and sentence.job.id in self._arrived_at:  # else it was just dropped
                 self._end(sentence.job.id)
                 self._stats.non_finite_jobs += not sentence.hypotheses
                 outcomes.append(_outcome(sentence, now - sentence.decode_started_at))
         group.remove(ended, step.non_finite)
         self._stats.step_beam_s.append(self._clock() - began - decode_s)
-        return num_steps
 
     def _give_up(self, key: GroupKey, starting: Sequence[Job] = ()) -> list[Outcome]:
         """Fail a group's sentences for want of memory, and run less at once for a while."""
@@ -341,6 +411,7 @@ class EngineLoop:
 
     def _end(self, job_id: int) -> None:
         self._scheduler.release(job_id)
+        self._lanes.pop(job_id, None)
         del self._arrived_at[job_id]
 
 

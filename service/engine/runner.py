@@ -128,6 +128,41 @@ class AheadRunner(Runner, Protocol):
 
 
 @runtime_checkable
+class LaunchingRunner(Runner, Protocol):
+    """A runner of a device that computes by itself, while the host goes on with something else.
+
+    Groups of sentences have lanes.  Each lane has at most one step under way; the steps of the lanes take turns on the
+    device, so that it has one to do while the host looks at what the other has found.
+    """
+
+    num_lanes: int
+
+    def new_state(self, beam_size: int, *, use_shortlist: bool, lane: int = 0) -> DecoderState:
+        """As `Runner.new_state`, of a group with this lane, from 0 on."""
+        ...
+
+    def launch(
+        self, tokens: Ints, scores: Floats, state: Any, edits: Edits | None = None, *, num_candidates: int
+    ) -> Any:
+        """Begin a step with the arguments of `decode_step`; the state stays as it is until `collect` has returned."""
+        ...
+
+    def collect(self, launched: Any) -> Candidates:
+        """Wait for the step that `launch` has begun, and return what `decode_step` does."""
+        ...
+
+
+FULL_LANE = 128  # sentences: a GPU's step takes as long for a few as for so many
+
+
+def most_in_lane(max_sentences: int, lane: int) -> int:
+    """Return how many sentences a lane usually has at most, where so many may run at once."""
+    if max_sentences <= FULL_LANE:
+        return 0 if lane else max_sentences
+    return max(FULL_LANE, 2 * max_sentences // 3)  # they have as many, but for what ends by chance
+
+
+@runtime_checkable
 class RecordingRunner(Runner, Protocol):
     """A runner whose steps are recorded once for each shape, and replayed where the shape comes up again."""
 

@@ -94,10 +94,10 @@ class Scheduler:
         self._source_tokens -= job.source_width
         self._cancelled.discard(job_id)
 
-    def schedule(self, now: float) -> Plan:
+    def schedule(self, now: float, *, may_start: bool = True) -> Plan:
         """Return what to drop and what to start at this moment, on the clock of `Job.deadline`."""
         self._grow(now)
-        return Plan(self._drop(now), self._start())
+        return Plan(self._drop(now), self._start() if may_start else ())
 
     def ahead(self) -> list[Job]:
         """Return what starts next, once there is room: worth encoding together with what starts now."""

@@ -175,38 +175,39 @@ def _serve(
     batch_gives_way: bool = False,
 ) -> NoReturn:
     """Step while there is work, for as long as the process lives; of batch work alone behind other engines, if so."""
-    stats_sent_at = time.monotonic()
-    has_worked = True  # since memory was last returned: it has started
+    stats_due_at = time.monotonic()
+    has_worked, has_freed = True, False  # since the last stats; since it worked last
     interactive = set[int]()  # ids of jobs
     behind = ThreadPoolExecutor(1, "batch", initializer=os.nice, initargs=(_BEHIND_ENGINES,))
     while True:
-        commands = list(_take(inbox, heartbeat_interval_s if engine.is_idle else 0.0))
-        if has_worked and engine.is_idle and not commands:  # nothing to do for a whole heartbeat
-            return_freed_memory()
-            has_worked = False
-        for command in commands:
+        for command in _take(inbox, stats_due_at - time.monotonic() if engine.is_idle else 0.0):
             match command:
                 case Job(id=job_id, is_batch=is_batch):
                     engine.submit(command)
-                    has_worked = True
                     interactive |= set() if is_batch else {job_id}
                 case CancelJob(job_id):
                     engine.cancel(job_id)
         outcomes: tuple[Outcome, ...] = ()
         if not engine.is_idle:
+            if not has_worked:
+                has_worked, has_freed = True, False
+                stats_due_at = min(stats_due_at, time.monotonic() + _STATS_INTERVAL_S)
             is_behind = batch_gives_way and not interactive
             outcomes = tuple(behind.submit(engine.step).result() if is_behind else engine.step())
             interactive.difference_update([outcome.job_id for outcome in outcomes])
-        now = time.monotonic()
-        is_due = engine.is_idle or now - stats_sent_at >= _STATS_INTERVAL_S
+        is_due = time.monotonic() >= stats_due_at
         if outcomes or is_due:
             send(Report(outcomes, engine.take_stats() if is_due else None))
         if is_due:
-            stats_sent_at = now
+            if engine.is_idle and not has_worked and not has_freed:  # nothing to do for a whole heartbeat
+                return_freed_memory()
+                has_freed = True
+            has_worked = not engine.is_idle
+            stats_due_at = time.monotonic() + (_STATS_INTERVAL_S if has_worked else heartbeat_interval_s)
 
 
 def _take(inbox: "SimpleQueue[Command]", wait_s: float) -> Iterator[Command]:
-    """Yield all commands there are; wait for the first."""
+    """Yield all commands there are; wait so long for the first."""
     try:
         yield inbox.get(block=wait_s > 0, timeout=wait_s)
         while True:

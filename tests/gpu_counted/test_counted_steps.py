@@ -49,9 +49,9 @@ def assert_one_launch_a_step(cost: Cost) -> None:
     for name in ("copy pinned to device", "copy device to pinned"):
         assert cost.each(name) == 1, name
     assert cost.each("blocking copy") == 0
-    assert (
-        cost.steps <= cost.number("synchronise") <= cost.steps + 2
-    )  # memory that is given back at the end is waited for
+    # The encoder waits until the device has read what it was given before, which is long ago; and memory that is given
+    # back at the end is waited for.
+    assert cost.steps <= cost.number("synchronise") <= cost.steps + cost.encoder_runs + 2
 
 
 @pytest.mark.parametrize("beam_size", [1, 5])

@@ -1,7 +1,10 @@
 """What a GPU will run, run here: the same tokens as the CPU engine, whoever joins, leaves or is squeezed."""
 
+import ctypes
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,12 +16,14 @@ from export.source import ExportSource
 from model.bundle import Bundle, default_bundle_dir
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
+from service.engine.beams import Candidates
 from service.engine.cpu.runner import MASKED, CpuRunner, open_session
-from service.engine.cuda.memory import Block
-from service.engine.cuda.runner import GRAPHS, CudaRunner
+from service.engine.cuda.memory import Block, Bytes
+from service.engine.cuda.runner import GRAPHS, CudaRunner, Launched
 from service.engine.faults import DeviceOutOfMemory
 from service.engine.loop import EngineLoop
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Outcome, SchedulerConfig, SearchParams
+from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.host_device import HostDevice, HostRegion
 from tests.fakes.own_text import own_sentences
@@ -127,6 +132,153 @@ def test_no_step_reads_memory_that_was_not_asked_for(bundle, twin, tmp_path, mon
         assert tokens(found) == tokens(expected)
 
 
+class _Sent(NamedTuple):
+    """What the device reads while it computes."""
+
+    memory: Bytes  # the host's
+    as_sent: Bytes
+
+    def finish(self) -> None:
+        assert np.array_equal(self.memory, self.as_sent), "memory was written to that the device may still read"
+
+
+class _Fetched(NamedTuple):
+    block: Block
+    size: int
+
+    def finish(self) -> None:
+        self.block.host[: self.size] = _bytes_at(self.block.device.address, self.size)
+
+
+class _LateDevice(HostDevice):
+    """What comes back comes when an event is waited for, and what is given must not change before that."""
+
+    def __init__(self) -> None:
+        self.under_way, self.num_done = list[_Sent | _Fetched](), 0
+        self._shared = list[_Sent]()  # blocks, as they were when the device last read them
+
+    def block(self, size: int) -> Block:
+        host = np.full(size, 0xFF, np.uint8)
+        return Block(super().block(size).device, host, host.ctypes.data)
+
+    def shared(self, size: int) -> Block:
+        block = super().block(size)
+        self._shared.append(_Sent(block.host, block.host.copy()))
+        return block
+
+    def send(self, block: Block, size: int) -> None:
+        _bytes_at(block.device.address, size)[:] = block.host[:size]
+        self.under_way.append(_Sent(block.host[:size], block.host[:size].copy()))
+
+    def fetch(self, block: Block, size: int) -> None:
+        block.host[:size] = 0xFF
+        self.under_way.append(_Fetched(block, size))
+
+    def event(self) -> "_LateEvent":
+        return _LateEvent(self)
+
+    def read_shared(self) -> None:
+        for place, (memory, as_sent) in enumerate(self._shared):
+            if not np.array_equal(memory, as_sent):
+                self._shared[place] = _Sent(memory, memory.copy())
+                self.under_way.append(self._shared[place])
+
+    def finish(self, number: int) -> None:
+        """Do what was asked for, up to the thing with this number."""
+        while self.num_done < number:
+            self.num_done += 1
+            self.under_way.pop(0).finish()
+
+
+class _LateEvent:
+    def __init__(self, device: _LateDevice) -> None:
+        self._device, self._number = device, 0
+
+    def record(self) -> None:
+        self._device.read_shared()
+        self._number = self._device.num_done + len(self._device.under_way)
+
+    def wait(self) -> None:
+        self._device.finish(self._number)
+
+
+def _bytes_at(address: int, size: int) -> Bytes:
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size,))
+
+
+@pytest.fixture
+def small_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.engine.loop.FULL_LANE", 3)
+    monkeypatch.setattr("tests.fakes.host_device._STRIDE", 1 << 24)
+
+
+@pytest.fixture(scope="module")
+def late_twin(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> CudaRunner:
+    model = tiny_model(tiny_config(vocab_size=VOCABULARY))
+    return float32_twin(bundle, model, tmp_path_factory.mktemp("late") / "fp32", _LateDevice())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lanes_that_take_turns_give_the_cpu_engines_tokens(bundle, late_twin, small_lanes, seed):
+    """While a lane's step is under way, sentences join the other one, and end there."""
+    some = jobs(80, seed)
+    expected = run(EngineLoop(CpuRunner(bundle, precision="fp32")), some)
+    loop, both = EngineLoop(late_twin, SchedulerConfig(max_rows=64)), 0
+    count_lanes = loop._sizes
+
+    def sizes() -> dict[int, int]:
+        nonlocal both
+        both += all(count_lanes().values()) and len(loop._under_way) == 1
+        return count_lanes()
+
+    loop._sizes = sizes  # type: ignore[method-assign]
+
+    found = run(loop, some, np.random.default_rng(seed))
+
+    assert both > 20
+    assert tokens(found) == tokens(expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_job_ends_once_whatever_happens_while_a_step_is_under_way(bundle, late_twin, small_lanes, seed):
+    """Cancelled, late, or without memory for the steps of its lane; the others have the CPU engine's tokens."""
+    some, random = jobs(150, seed), np.random.default_rng(seed)
+    expected = tokens(run(EngineLoop(CpuRunner(bundle, precision="fp32")), some))
+    clock, waiting, outcomes = Clock(), list(some), list[Outcome]()
+    loop = EngineLoop(late_twin, SchedulerConfig(max_rows=64), clock=clock)
+    collect, num_failures = late_twin.collect, 0
+
+    def collect_or_fail(launched: Launched) -> Candidates:
+        nonlocal num_failures
+        if random.random() < 0.01:
+            num_failures += 1
+            raise DeviceOutOfMemory("Failed to allocate memory for requested buffer of size 1")
+        found: Candidates = collect(launched)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(late_twin, "collect", collect_or_fail)
+        while waiting or not loop.is_idle:
+            for job in waiting[:3]:
+                is_late = random.random() < 0.2
+                loop.submit(job._replace(deadline=clock.now + int(random.integers(1, 20)) if is_late else None))
+            del waiting[:3]
+            for number in random.integers(0, len(some), 2).tolist():
+                if random.random() < 0.2:
+                    loop.cancel(number)
+            outcomes += loop.step()
+            clock.now += 1
+
+    kinds = Counter(one.kind if isinstance(one, JobFailure) else None for one in outcomes)
+    assert sorted(one.job_id for one in outcomes) == list(range(150))
+    assert {*kinds} == {None, FailureKind.CANCELLED, FailureKind.DEADLINE, FailureKind.OUT_OF_MEMORY}, kinds
+    assert num_failures
+    for one in outcomes:
+        if isinstance(one, JobResult):
+            assert one.hypotheses[0].token_ids == expected[one.job_id]
+    assert [loop._under_way, loop._lanes, loop._arrived_at] == [{}, {}, {}]
+
+
 def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alone(bundle, tmp_path):
     """The batch is filled up, and the next one has come before its keys and values are used."""
     runner = float32_twin(bundle, tiny_model(tiny_config(vocab_size=VOCABULARY)), tmp_path / "graphs")
@@ -146,14 +298,14 @@ def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alo
 
 
 def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monkeypatch):
-    decode_step = twin.decode_step
+    launch = twin.launch
 
-    def decode_few(tokens, *args, **options):
+    def launch_few(tokens, *args, **options):
         if len(tokens) > 10:
             raise DeviceOutOfMemory("Failed to allocate memory for requested buffer of size 1")
-        return decode_step(tokens, *args, **options)
+        return launch(tokens, *args, **options)
 
-    monkeypatch.setattr(twin, "decode_step", decode_few)
+    monkeypatch.setattr(twin, "launch", launch_few)
     params = SearchParams(beam_size=4, max_target_tokens=4)
     some = [Job(id=n, source_ids=(5, 6, 2), params=params) for n in range(100)]
     loop = EngineLoop(twin, SchedulerConfig(max_rows=128))

@@ -141,7 +141,7 @@ class _Caller:
             "scores": np.zeros(rooms * beam_size, np.float32),
             "newest": self.ids(rooms * beam_size, vocabulary, np.int64),
         }
-        arrays |= {name: np.zeros(history, np.int64) for name in ("tokens", "parents")}
+        arrays |= {"tokens": np.zeros(history, np.int64), "parents": self.ids(history, beam_size, np.int64)}
         counts = ("num_steps", "max_steps", "still_wanted", "waits_for_best")
         arrays |= {name: self.ids(rooms, columns + 2, np.int64) for name in counts}
         arrays |= {"penalties": np.zeros(rooms, np.float32)}
@@ -155,7 +155,10 @@ class _Caller:
         names = "sentences", "lengths", "parents", "tokens"
         endings = Endings(0, num_rooms, **dict(zip(names, ended[0], strict=True)), scores=ended[1])
         out, where = (address(parents, I64), address(marks, U8)), ctypes.addressof(endings)
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.2:
+            traced, place = np.zeros(columns, np.int64), self.number(0, beam_size)
+            self.library.dg_trace(there, self.number(0, rooms), self.number(1, columns), place, address(traced, I64))
+        elif self.rng.random() < 0.5:
             given = where if self.rng.random() < 0.7 else None
             self.library.dg_extend(at, self.number(0, rooms), there, end, *out, given)
         else:

@@ -14,7 +14,7 @@ Knows neither jobs nor searches.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ import onnxruntime as ort
 from model.config import ModelConfig
 from model.manifest import Manifest
 from service.engine.cuda.kv_cache import CudaEncoded, CudaState, SlotMemory, source_bucket
-from service.engine.cuda.memory import Block, Device, Layout, Rows
+from service.engine.cuda.memory import Device, Layout, Rows
 from service.engine.cuda.session import on_device
 from service.engine.cuda.slots import Arrays, StepMemory
 from service.engine.faults import explained
@@ -41,6 +41,7 @@ _LOGITS_AT_ONCE = 1 << 30  # bytes
 _INITIAL_BYTES = 1 << 20
 _MAX_RECORDINGS = 512  # each keeps memory for as long as the session lives; further shapes are launched unrecorded
 _MAX_SHAPES = 2 * _MAX_RECORDINGS  # that are bound
+NUM_LANES = 2
 _BLOCK_BYTES = 16 << 20  # a step of 1,024 sentences needs 4 MB, its edits perhaps as much
 
 
@@ -65,8 +66,6 @@ class _Recording:
 class CudaEncoder:
     """The encoder's graph of one bundle."""
 
-    is_running = False  # whether it may still read what it was given; the caller, who waits for the stream, resets it
-
     def __init__(
         self,
         session: ort.InferenceSession,
@@ -81,6 +80,7 @@ class CudaEncoder:
         self._columns = [columns for columns in _RECORDED_COLUMNS if columns <= config.max_positions]
         self._options = _run_options(-1 if records else None)
         self._given = device.shared(_GIVEN_BYTES)
+        self._done = device.event()  # from then on, the last run reads no more of what it was given
         self._recorded: dict[tuple[int, int], _Recording] = {}  # by sentences and columns
 
     @explained()
@@ -108,7 +108,7 @@ class CudaEncoder:
             if len(sources) <= B and num_columns <= S:
                 return self._replay(recording, sources)
         layout = _layout(len(sources), num_columns)
-        self._wait()
+        self._done.wait()
         if layout.size > self._given.device.size:
             self._given = self._device.shared(layout.size)
         binding = self._session.io_binding()
@@ -132,24 +132,19 @@ class CudaEncoder:
 
     def _run(self, batch: _Recording, sources: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
         """Run the graph over these sources and return the length of each row: 1 of those that fill the batch up."""
-        self._wait()
+        self._done.wait()
         source_ids, lengths, bounds = (batch.given[name] for name in ("source_ids", "source_lengths", "bounds"))
         B, S = source_ids.shape
         source_ids[:], lengths[:] = 0, 1
-        lengths[: len(sources)] = [len(source) for source in sources]
-        for row, source in zip(source_ids, sources, strict=False):
-            row[: len(source)] = source
+        own = lengths[: len(sources)]
+        own[:] = [len(source) for source in sources]
+        # All at once: NumPy takes as long for each row.
+        source_ids[: len(sources)][np.arange(S) < own[:, None]] = np.fromiter(chain.from_iterable(sources), np.int64)
         starts = np.arange(B + 1) * S
         bounds[:] = np.concatenate([lengths, starts, starts])
-        self.is_running = True
         self._session.run_with_iobinding(batch.binding, batch.options)
+        self._done.record()
         return lengths.copy()
-
-    def _wait(self) -> None:
-        """Wait until nothing reads what the encoder was given before."""
-        if self.is_running:
-            self._device.wait()
-            self.is_running = False
 
     def _output_shape(self, num_sentences: int, num_columns: int) -> list[int]:
         """[A, B, H, S, d]."""
@@ -170,6 +165,7 @@ def _layout(num_sentences: int, num_columns: int) -> Layout:
 class StepKey(NamedTuple):
     """What a step's shapes and addresses follow from; equal keys run the same recording."""
 
+    lane: int
     num_slots: int  # B
     beam_size: int  # K
     num_candidates: int  # C
@@ -184,11 +180,22 @@ class BoundStep(StepMemory):
 
     binding: Any
     num_candidates: ort.OrtValue  # kept: ONNX Runtime holds its address
+    lane: "_Lane"
     given_bytes: int
     found_bytes: int
     options: ort.RunOptions
     records: bool  # whether its first run is recorded
     is_recorded: bool = False
+
+
+class _Lane:
+    """What a step is sent in and found in.  Of two lanes, each can have a step under way."""
+
+    def __init__(self, device: Device) -> None:
+        self.sent, self.received = device.block(_BLOCK_BYTES), device.block(_BLOCK_BYTES)
+        self.done = device.event()  # of the step that was launched last
+        self.is_free = True  # whether that was waited for
+        self.laid_out = 0, 0  # slots and beam size of that step
 
 
 class Steps:
@@ -202,49 +209,65 @@ class Steps:
         self._records = records
         # Behind columns: one for heads that are whole, two where a kernel writes a piece of one at a time.
         self._widths = {value.name: value.shape[3:] for value in graph.session.get_inputs()}
-        self._sent, self._received = device.block(_BLOCK_BYTES), device.block(_BLOCK_BYTES)
+        self._lanes = [_Lane(device) for _ in range(NUM_LANES)]
         self._bound: dict[StepKey, BoundStep] = {}
-        self._laid_out = 0, 0  # slots and beam size of the step that was sent last
 
     def step(self, state: CudaState, num_slots: int, num_candidates: int, num_edits: int) -> BoundStep:
-        """Return the step over so many slots of a group, with room for more edits than that."""
+        """Return the step over so many slots of a group, with room for more edits than that, once its lane is free."""
+        self._wait(self._lanes[state.lane])  # an error may have left a step under way
         own, cross = state.own, state.cross
         addresses = (own.num_columns, own.address), (cross.num_columns, cross.address)
-        key = StepKey(num_slots, state.beam_size, num_candidates, edit_bucket(num_edits), *addresses)
+        key = StepKey(state.lane, num_slots, state.beam_size, num_candidates, edit_bucket(num_edits), *addresses)
         bound = self._bound.get(key)
         if bound is None:
             if len(self._bound) == _MAX_SHAPES:
                 self._bound = {key: step for key, step in self._bound.items() if step.records}
             bound = self._bound[key] = self._bind(state, key)
-        if self._laid_out != key[:2]:
+        if bound.lane.laid_out != key[1:3]:
             state.slots.lay_out(bound.given["new_places"])
-            self._laid_out = key[:2]
+            bound.lane.laid_out = key[1:3]
         return bound
 
-    def run(self, step: BoundStep) -> None:
-        """Send what a step is given, run it, and wait for what it finds."""
+    def launch(self, step: BoundStep) -> None:
+        """Send what a step is given, and have it run."""
         self.num_unrecorded += not step.is_recorded
         with explained():
-            self._device.send(self._sent, step.given_bytes)
-            self._graph.session.run_with_iobinding(step.binding, step.options)
-            self._device.fetch(self._received, step.found_bytes)
-            self._device.wait()
+            try:
+                self._device.send(step.lane.sent, step.given_bytes)
+                self._graph.session.run_with_iobinding(step.binding, step.options)
+                self._device.fetch(step.lane.received, step.found_bytes)
+            finally:
+                step.lane.is_free = False
+                step.lane.done.record()
         step.is_recorded = step.records
+
+    def wait(self, step: BoundStep) -> None:
+        """Return when everything that a step finds is there."""
+        self._wait(step.lane)
+
+    @staticmethod
+    def _wait(lane: _Lane) -> None:
+        if not lane.is_free:
+            with explained():
+                lane.done.wait()
+            lane.is_free = True
 
     @explained()
     def _bind(self, state: CudaState, key: StepKey) -> BoundStep:
         """Give the graph the addresses of what it reads and writes."""
         B, K, C = key.num_slots, key.beam_size, key.num_candidates
+        lane = self._lanes[key.lane]
         # What `lay_out` writes comes first: where that lies follows from slots and beam size alone.
         inputs = {**state.step_inputs(B), "tokens": ((B, K), np.int64), "scores": ((B, K, 1), np.float32)}
         edits = self._graph.edit_inputs(NO_EDITS, self._manifest.num_logits)
         given = Layout(inputs | {name: ((key.num_edits,), array.dtype) for name, array in edits.items()})
         outputs = {"candidate_scores": ((B, C), np.float32), "candidate_ids": ((B, C), np.int64)}
         found = Layout({**outputs, "check": ((B,), np.float32)})
-        self._sent, self._received = self._roomy(self._sent, given.size), self._roomy(self._received, found.size)
+        if given.size > lane.sent.device.size or found.size > lane.received.device.size:
+            self._widen(key.lane, max(given.size, found.size))
         binding, device = self._graph.session.io_binding(), self._device.name
-        given.bind(binding.bind_input, self._sent, device)
-        found.bind(binding.bind_output, self._received, device)
+        given.bind(binding.bind_input, lane.sent, device)
+        found.bind(binding.bind_output, lane.received, device)
         num_candidates = on_device(np.array([C], np.int64), "cpu")  # TopK and Slice read it there
         binding.bind_ortvalue_input("num_candidates", num_candidates)
         dtype, config = given.places["self_mask"][2], self._manifest.config
@@ -259,21 +282,20 @@ class Steps:
         return BoundStep(
             binding=binding,
             num_candidates=num_candidates,
-            given=given.views(self._sent.host),
+            lane=lane,
+            given=given.views(lane.sent.host),
             given_bytes=given.size,
-            found=found.views(self._received.host),
+            found=found.views(lane.received.host),
             found_bytes=found.size,
             options=_run_options((self.num_recordings if records else -1) if self._records else None),
             records=records,
         )
 
-    def _roomy(self, block: Block, size: int) -> Block:
-        """Return a block of at least this size: where that is a new one, all steps must be bound to it."""
-        if size <= block.device.size:
-            return block
-        self._bound.clear()
-        self._laid_out = 0, 0
-        return self._device.block(1 << (size - 1).bit_length())
+    def _widen(self, number: int, size: int) -> None:
+        """Give a lane blocks of at least this size, to which all of its steps must be bound anew."""
+        lane, size = self._lanes[number], 1 << (size - 1).bit_length()
+        lane.sent, lane.received, lane.laid_out = self._device.block(size), self._device.block(size), (0, 0)
+        self._bound = {key: step for key, step in self._bound.items() if key.lane != number}
 
 
 def edit_bucket(num_edits: int) -> int:

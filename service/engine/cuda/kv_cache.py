@@ -147,11 +147,11 @@ class CachePool:
         """Begin without any; `masked` is of the type of keys and values, and masks a key; groups have such `slots`."""
         self.config, self.masked, self.slots = config, masked, slots
         self._device = device
-        self._free: dict[tuple[int, int], list[CacheMemory]] = {}  # by beam size and source columns
+        self._free: dict[tuple[int, int, int], list[CacheMemory]] = {}  # by lane, beam size and source columns
 
-    def take(self, owner: object, beam_size: int, source_columns: int) -> CacheMemory:
+    def take(self, owner: "CudaState", source_columns: int) -> CacheMemory:
         """Return addresses for a group, which owns them for as long as it lives."""
-        free = self._free.setdefault((beam_size, source_columns), [])
+        free = self._free.setdefault((owner.lane, owner.beam_size, source_columns), [])
         columns, item_bytes = (WORD, source_columns), self.masked.dtype.itemsize
         memory = (
             free.pop()
@@ -173,9 +173,9 @@ class CudaState:
     own: SlotMemory  # from the first sentence on
     cross: SlotMemory
 
-    def __init__(self, pool: CachePool, beam_size: int) -> None:
-        """Create the state of a group without sentences."""
-        self.beam_size = beam_size
+    def __init__(self, pool: CachePool, beam_size: int, lane: int = 0) -> None:
+        """Create the state of a group without sentences; its steps run in this lane (`graphs.py`)."""
+        self.beam_size, self.lane = beam_size, lane
         self.num_sentences = 0  # B
         self._pool = pool
         self._has_memory = False
@@ -261,7 +261,7 @@ class CudaState:
         """Make room for so many slots and columns; sources keep the columns that they have, if those are more."""
         num_used = self._num_used
         if not self._has_memory:
-            self.own, self.cross = self._pool.take(self, self.beam_size, source_columns)
+            self.own, self.cross = self._pool.take(self, source_columns)
             self._has_memory = True
         self.cross.fit(num_slots, max(source_columns, self.cross.num_columns), num_used)
         self.own.fit(num_slots, num_columns, num_used)

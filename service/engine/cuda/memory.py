@@ -68,6 +68,18 @@ class Block(NamedTuple):
     host_address: int
 
 
+class Event(Protocol):
+    """A moment in the order of the stream."""
+
+    def record(self) -> None:
+        """Make it the moment when everything is done that was asked for so far."""
+        ...
+
+    def wait(self) -> None:
+        """Return when that moment has come, or at once where none was recorded."""
+        ...
+
+
 class Device(Protocol):
     """What the cache and the bindings need of a device; everything but `wait` returns before it is done."""
 
@@ -94,11 +106,11 @@ class Device(Protocol):
         ...
 
     def send(self, block: Block, size: int) -> None:
-        """Copy the first bytes to the device; the host's must not change before the next `wait`."""
+        """Copy the first bytes to the device; the host's must not change before that is done."""
         ...
 
     def fetch(self, block: Block, size: int) -> None:
-        """Copy the first bytes to the host, which may be looked at after the next `wait`."""
+        """Copy the first bytes to the host, which may be looked at when that is done."""
         ...
 
     def copy(self, source: Rows, target: Rows, shape: tuple[int, int], slots: npt.ArrayLike) -> None:
@@ -112,6 +124,10 @@ class Device(Protocol):
 
     def clear(self, address: int, size: int) -> None:
         """Write zeros."""
+        ...
+
+    def event(self) -> Event:
+        """Return an event of the stream."""
         ...
 
     def wait(self) -> None:
@@ -176,6 +192,9 @@ class CudaDevice:
     def clear(self, address: int, size: int) -> None:
         cudart.call("cudaMemsetAsync", ctypes.c_void_p(address), ctypes.c_int(0), ctypes.c_size_t(size), self._stream)
 
+    def event(self) -> Event:
+        return CudaEvent(self._stream)
+
     def wait(self) -> None:
         cudart.call("cudaStreamSynchronize", self._stream)
 
@@ -184,7 +203,23 @@ class CudaDevice:
         cudart.call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), kind, self._stream)
 
 
+class CudaEvent:
+    """An event of CUDA's."""
+
+    def __init__(self, stream: ctypes.c_void_p) -> None:
+        self._stream, self._event = stream, ctypes.c_void_p()
+        cudart.call("cudaEventCreateWithFlags", ctypes.byref(self._event), ctypes.c_uint(_NO_TIMING))
+        weakref.finalize(self, cudart.call, "cudaEventDestroy", self._event).atexit = False
+
+    def record(self) -> None:
+        cudart.call("cudaEventRecord", self._event, self._stream)
+
+    def wait(self) -> None:
+        cudart.call("cudaEventSynchronize", self._event)
+
+
 _NON_BLOCKING = 1  # cudaStreamNonBlocking
+_NO_TIMING = 2  # cudaEventDisableTiming
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = ctypes.c_int(1), ctypes.c_int(2)  # cudaMemcpyKind
 _COPY_ROWS = Path(__file__).with_name("copy.ptx")
 _SLOTS_AT_ONCE = 256  # as in copy.cu

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -22,7 +22,7 @@ from model.manifest import GPU_PRECISION
 from service.engine.beam import num_candidates
 from service.engine.beams import Candidates, Floats, Ints
 from service.engine.choice import library_problem
-from service.engine.cuda.graphs import BoundStep, CudaEncoder, CudaScorer, Steps
+from service.engine.cuda.graphs import NUM_LANES, BoundStep, CudaEncoder, CudaScorer, Steps
 from service.engine.cuda.kv_cache import (
     HALF_MASKED,
     CachePool,
@@ -41,6 +41,7 @@ from service.engine.runner import (
     NO_SCORER,
     BundleRunner,
     StepGraph,
+    most_in_lane,
 )
 from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores
 
@@ -54,8 +55,17 @@ Sessions = dict[str, ort.InferenceSession]  # by file name without suffix
 GRAPHS = ("encoder", "decoder_step")
 
 
+class Launched(NamedTuple):
+    """A step that is under way, and the group that it is of."""
+
+    state: CudaState
+    step: BoundStep
+
+
 class CudaRunner(BundleRunner):
     """The fp16 graphs of one bundle on one device."""
+
+    num_lanes = NUM_LANES
 
     def __init__(
         self,
@@ -107,9 +117,7 @@ class CudaRunner(BundleRunner):
     ) -> list[TokenScores]:
         if self._scorer is None:
             raise self._refusal(NO_SCORER)
-        found = self._scorer.score(encoded, translations)
-        self._encoder.is_running = False
-        return found
+        return self._scorer.score(encoded, translations)
 
     def head_weights(self, source: Sequence[int], translation: Sequence[int]) -> HeadWeights:
         """Raise BundleError: the graphs for a GPU do not give them."""
@@ -138,28 +146,32 @@ class CudaRunner(BundleRunner):
         self._steps.num_unrecorded = 0
 
     def _record(self, budgets: SchedulerConfig, source_columns: int) -> None:
-        """Record a group's steps, the largest first: nothing that is recorded may have to move."""
-        state = self.new_state(self._decoding.beam_size)
-        max_sentences = max(1, min(budgets.max_rows // state.beam_size, budgets.max_source_tokens // source_columns))
+        """Record a group's steps in each lane, the largest first: nothing that is recorded may have to move."""
+        beam_size = self._decoding.beam_size
+        max_sentences = max(1, min(budgets.max_rows // beam_size, budgets.max_source_tokens // source_columns))
         max_columns = min(int(_COLUMNS_A_TOKEN * source_columns), self._decoding.max_target_tokens + source_columns)
-        width = num_candidates(state.beam_size)
+        width = num_candidates(beam_size)
+        most = [most_in_lane(max_sentences, lane) for lane in range(self.num_lanes)]
+        states = [self.new_state(beam_size, lane=lane) for lane, number in enumerate(most) if number]
         for num_columns in reversed(buckets(column_bucket, max_columns)):
-            for num_slots in reversed(buckets(slot_bucket, max_sentences)):
-                state.reserve(num_slots, num_columns, source_columns)
-                step = self._steps.step(state, num_slots, width, 0)
-                state.slots.write(
-                    step, np.zeros((0, state.beam_size), np.int64), np.zeros((0, state.beam_size), np.float32)
-                )
-                self._steps.run(step)
+            for state in states:
+                for num_slots in reversed(buckets(slot_bucket, most[state.lane])):
+                    state.reserve(num_slots, num_columns, source_columns)
+                    step = self._steps.step(state, num_slots, width, 0)
+                    state.slots.write(
+                        step, np.zeros((0, state.beam_size), np.int64), np.zeros((0, state.beam_size), np.float32)
+                    )
+                    self._steps.launch(step)
+                    self._steps.wait(step)
 
     def take_unrecorded(self) -> int:
         """Return how many steps were launched kernel by kernel since the last call."""
         number, self._steps.num_unrecorded = self._steps.num_unrecorded, 0
         return number
 
-    def new_state(self, beam_size: int, *, use_shortlist: bool = False) -> CudaState:
+    def new_state(self, beam_size: int, *, use_shortlist: bool = False, lane: int = 0) -> CudaState:
         """Return a state whose sentences may use all tokens: a GPU's products are large enough for them."""
-        return CudaState(self._pool, beam_size)
+        return CudaState(self._pool, beam_size, lane)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CudaEncoded:
         return self._encoder.encode(sources)
@@ -167,19 +179,27 @@ class CudaRunner(BundleRunner):
     def decode_step(
         self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
     ) -> Candidates:
+        return self.collect(self.launch(tokens, scores, state, edits, num_candidates=num_candidates))
+
+    def launch(
+        self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits | None = None, *, num_candidates: int
+    ) -> Launched:
         width = min(num_candidates, state.beam_size * self._num_logits)
         state.prepare()
         try:
-            step = self._run(tokens, scores, state, edits or NO_EDITS, width)
+            return self._launch(tokens, scores, state, edits or NO_EDITS, width)
         except Exception as error:  # ONNX Runtime's exceptions have no public base class
             if isinstance(error, MemoryError) or not self._records:
                 raise
             self._stop_recording(error)
-            step = self._run(tokens, scores, state, edits or NO_EDITS, width)
+            return self._launch(tokens, scores, state, edits or NO_EDITS, width)
+
+    def collect(self, launched: Launched) -> Candidates:
+        state, step = launched
+        self._steps.wait(step)
         return state.slots.candidates(step, state.num_sentences, self._num_logits)
 
-    def _run(self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits, num_candidates: int) -> BoundStep:
-        """Run one step and wait for what it finds."""
+    def _launch(self, tokens: Ints, scores: Floats, state: CudaState, edits: Edits, num_candidates: int) -> Launched:
         K = state.beam_size
         step = self._steps.step(state, state.num_slots, num_candidates, len(edits.rows))
         state.slots.write(step, tokens, scores)
@@ -188,14 +208,14 @@ class CudaRunner(BundleRunner):
             for name, array in self._decoder.edit_inputs(edits, self._num_logits).items():
                 step.given[name][: len(array)] = array
                 step.given[name][len(array) :] = array[-1]  # one edit again and again, which changes nothing
-        self._steps.run(step)
-        self._encoder.is_running = False
-        return step
+        self._steps.launch(step)
+        return Launched(state, step)
 
     def _stop_recording(self, error: Exception) -> None:
         """Go on without recordings on a machine that refuses them."""
         warnings.warn(f"engine.cuda_graphs is off from now on: {error}", RuntimeWarning, stacklevel=2)
         self._records = False
+        self._device.wait()  # for the other lane's step, whose graph goes
         stream = cast(CudaDevice, self._device).stream  # no other device records
         del self._decoder, self._steps, self._encoder  # before their successors are made
         encoder, decoder = (open_on_cuda(graph_paths(self._bundle)[name], stream) for name in GRAPHS)

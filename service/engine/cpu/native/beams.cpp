@@ -71,6 +71,16 @@ void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, i
   }
 }
 
+bool trace(const Beams& beams, int32_t b, int64_t length, int64_t place, int64_t* tokens) {
+  for (int64_t step = length - 1; step > 0; step--) {
+    if (place < 0 || place >= beams.beam_size) return false;
+    const size_t at = (static_cast<size_t>(b) * beams.num_columns + step) * beams.beam_size + place;
+    tokens[step - 1] = beams.tokens[at];
+    place = beams.parents[at];
+  }
+  return true;
+}
+
 Status run_ahead(SearchState& state, const Step& step, const Beams& beams, int64_t end, int32_t most, int64_t* parents,
                  uint8_t* marks, Endings& endings, int32_t& num_steps) {
   const int32_t num_sentences = state.num_sentences, most_endings = num_sentences * beams.beam_size;

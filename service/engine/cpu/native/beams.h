@@ -34,6 +34,10 @@ enum Mark : uint8_t { kGoesOn = 0, kMayEnd = 1, kNonFinite = 2, kHasEnded = 3 };
 void extend_beams(const Step& step, int32_t num_sentences, const Beams& beams, int64_t end, int64_t* parents,
                   uint8_t* marks, Endings* endings);
 
+// Writes the tokens [length - 1] of a hypothesis of sentence b whose last token, the one with number `length`, extends
+// this place.  False: there is no such hypothesis.
+bool trace(const Beams& beams, int32_t b, int64_t length, int64_t place, int64_t* tokens);
+
 // Takes steps, at most so many, without edits from the newest tokens of `beams` on, up to the first after which a
 // sentence is marked.  The hypotheses are extended after each; `advance` has to follow the last.
 Status run_ahead(SearchState& state, const Step& step, const Beams& beams, int64_t end, int32_t most, int64_t* parents,

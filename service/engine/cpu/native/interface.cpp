@@ -179,6 +179,12 @@ EXPORTED int32_t dg_extend(const Step* step, int32_t num_sentences, const Beams*
   return kOk;
 }
 
+// Writes the tokens of a hypothesis but its last one; see `trace`.
+EXPORTED int32_t dg_trace(const Beams* beams, int32_t index, int64_t length, int64_t place, int64_t* tokens) {
+  if (index < 0 || index >= beams->num_rooms || length < 1 || length > beams->num_columns) return kWrongArgument;
+  return trace(*beams, index, length, place, tokens) ? kOk : kWrongArgument;
+}
+
 // Has hypothesis k of sentence b go on from the past of hypothesis parents[b, k].
 EXPORTED int32_t dg_advance(SearchState* state, int32_t num_sentences, const int64_t* parents) {
   if (!state->awaits_advance || num_sentences != state->num_sentences) return kWrongArgument;

@@ -63,10 +63,21 @@ class Step(Record):
 class BeamsOf(Record):
     """`Beams` of beams.h."""
 
+    _traced: "npt.NDArray[np.int64] | None" = None
+
     _fields_, kinds = _struct(
         "beam_size num_rooms num_columns scores:f32 newest:i64 tokens:i64 parents:i64"
         " num_steps:i64 max_steps:i64 still_wanted:i64 waits_for_best:i64 penalties:f32"
     )
+
+    def trace(self, index: int, length: int, place: int) -> list[int]:
+        """Do as `Beams.trace`."""
+        if self._traced is None:
+            self._traced = np.zeros(self.num_columns, np.int64)
+            self._traced_address = address(self._traced, I64)
+        load().dg_trace(ctypes.addressof(self), index, length, place, self._traced_address)
+        found: list[int] = self._traced[: length - 1].tolist()
+        return found
 
 
 class Endings(Record):
@@ -101,6 +112,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dg_remove": (c_void_p, c_int32),
     "dg_step": (c_void_p, c_int32, c_void_p),
     "dg_extend": (c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_void_p, c_void_p),
+    "dg_trace": (c_void_p, c_int32, c_int64, c_int64, c_void_p),
     "dg_advance": (c_void_p, c_int32, c_void_p),
     "dg_run_ahead": (
         *(c_void_p, c_int32, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p, c_void_p),
@@ -222,7 +234,8 @@ class StepArrays:
     def outcome(self) -> StepOutcome:
         """What the library has made of the candidates."""
         found: tuple[list[int], ...] = [], [], [], []  # sentences by mark
-        for index, mark in enumerate(self.marks.tolist()):
+        marked = self.marks.nonzero()[0]
+        for index, mark in zip(marked.tolist(), self.marks[marked].tolist(), strict=True):
             found[mark].append(index)
         outcome = StepOutcome(self.next_parents, found[_HAS_ENDED], found[_NON_FINITE], found[_MAY_END])
         if count := self.endings.count:
