@@ -49,6 +49,26 @@ class Caller(NamedTuple):
 ANYBODY = Caller(name="")
 
 
+@dataclass(slots=True)
+class Usage:
+    """What one caller has used."""
+
+    calls: int = 0
+    texts: int = 0  # answered; blank ones included
+    characters: int = 0
+    source_tokens: int = 0  # end-of-sentence included
+    target_tokens: int = 0
+    row_steps: int = 0
+
+    def add(self, other: "Usage") -> None:
+        self.calls += other.calls
+        self.texts += other.texts
+        self.characters += other.characters
+        self.source_tokens += other.source_tokens
+        self.target_tokens += other.target_tokens
+        self.row_steps += other.row_steps
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call:
     """One call, or one text of a stream's call."""

@@ -37,9 +37,10 @@ from service.models.call_scheduler import CallScheduler
 from service.server.process import ServingState
 from service.telemetry import load_traces
 from service.telemetry.metrics import Metrics
+from service.telemetry.usage import UsageMeter
 from service.translate.glossaries import Glossaries, UploadedGlossaries
 from service.translate.routing import Router
-from service.translate.translator import Translator, UsageMeter
+from service.translate.translator import Translator
 
 _SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), standard.HEALTH.full_name)
 SENDING_S = 1.0  # for answers that are still being written

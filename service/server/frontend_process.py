@@ -20,7 +20,7 @@ import uvloop
 from model.bundle import Bundle
 from service.addresses import ListenError
 from service.api.http.server_status import ServerStatus
-from service.call import Call, Caller, Identity
+from service.call import Call, Caller, Identity, Usage
 from service.config import LimitsConfig, ServerConfig
 from service.documents.formats import load_readers
 from service.engine.wire import JobResult, Ready, Settled, StartFailed
@@ -37,10 +37,10 @@ from service.server.frontend import Frontend
 from service.server.model_hosting import TOKENIZER_THREADS, counted_methods
 from service.server.process import ServingState, install_stack_dump, observe_event_loop, spare_what_is_loaded
 from service.telemetry.logs import configure_logging, get_logger, log_libraries, set_log_level
-from service.telemetry.metrics import Metrics, Snapshot, Usage
+from service.telemetry.metrics import Metrics, Snapshot
+from service.telemetry.usage import UsageMeter
 from service.text.languages import load_ahead
 from service.threads import in_daemon_thread
-from service.translate.translator import UsageMeter
 
 
 class SchedulerService(Protocol):

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from service.addresses import Address, reserve_port
 from service.api.http.server_status import ServerStatus
-from service.call import Call, Caller, Identity
+from service.call import Call, Caller, Identity, Usage
 from service.config import ServerConfig
 from service.engine.wire import Settled
 from service.errors import InternalError, Unavailable
@@ -28,8 +28,8 @@ from service.server.frontend import STARTING, Frontend
 from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService
 from service.server.process import ServingState, num_frontends
 from service.telemetry.logs import current_call, get_logger, log_level
-from service.telemetry.metrics import Metrics, Snapshot, Usage
-from service.translate.translator import UsageMeter
+from service.telemetry.metrics import Metrics, Snapshot
+from service.telemetry.usage import UsageMeter
 
 _KILLED_SECOND = 450  # points: a frontend costs its connections, an engine a moment, the scheduler process everything
 _SOON_S = 1.0  # a frontend that is busier than that is shown as it was

@@ -28,7 +28,7 @@ from service.server.process import num_frontends
 from service.telemetry import load_traces
 from service.telemetry.logs import log_level, set_log_level
 from service.telemetry.metrics import server_version
-from service.translate.translator import UsageMeter
+from service.telemetry.usage import UsageMeter
 
 CARD_NAME = "MODEL_CARD.md"  # in a bundle, beside what the server needs
 MAX_ADMIN_SECONDS = 3_600.0  # of one call: a reload loads and tests every model

@@ -35,7 +35,7 @@ STREAM_TEXT_CODES = (  # that a text of a stream can end with by itself
 )
 REJECT_REASONS = (
     *("queue_full", "token_budget", "client_budget", "queue_seconds", "deadline_unattainable"),
-    *("out_of_memory", "model_memory", "streams", "starting", "draining", "too_long"),
+    *("out_of_memory", "model_memory", "streams", "files", "glossaries", "starting", "draining", "too_long"),
 )
 DROP_REASONS = ("cancelled", "deadline")
 STAGES = ("tokenize", "encode", "decode_step", "beam", "score", "detokenize")

@@ -2,8 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
@@ -11,10 +10,10 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from service.call import Call
+from service.call import Call, Usage
 from service.engine.wire import StepStats
-from service.errors import InternalError, TooLong
-from service.records import Priority, Translation, WarningKind
+from service.errors import DragomanError, InternalError, TooLong
+from service.records import Priority, Translation
 from service.telemetry.families import (
     CACHE_RESULTS,
     CHANGES,
@@ -38,26 +37,6 @@ _CLIENT_ERRORS = frozenset(
         *("UNAUTHENTICATED", "PERMISSION_DENIED", "FAILED_PRECONDITION"),
     }
 )
-
-
-@dataclass(slots=True)
-class Usage:
-    """What one caller has used."""
-
-    calls: int = 0
-    texts: int = 0  # answered; blank ones included
-    characters: int = 0
-    source_tokens: int = 0  # end-of-sentence included
-    target_tokens: int = 0
-    row_steps: int = 0
-
-    def add(self, other: "Usage") -> None:
-        self.calls += other.calls
-        self.texts += other.texts
-        self.characters += other.characters
-        self.source_tokens += other.source_tokens
-        self.target_tokens += other.target_tokens
-        self.row_steps += other.row_steps
 
 
 class Metrics:
@@ -215,30 +194,31 @@ class ModelMetrics:
             families.encoder_tokens.labels(model, kind) for kind in ENCODER_KINDS
         )
 
-    def translated(self, translations: Sequence[Translation], call: Call) -> None:
-        """Count a request, or a text of a stream, that was answered."""
+    def answered(self, call: Call) -> None:
+        """Count where the time of a request, or of a text of a stream, went that was answered."""
         self._stage_duration["tokenize"].observe(call.tokenize_s)
         self._stage_duration["detokenize"].observe(call.detokenize_s)
         self._queue_duration(call.method, call.priority).observe(call.queue_s)
-        for translation in translations:
-            if translation.error is None:
-                target_tokens = sum([hypothesis.target_tokens for hypothesis in translation.hypotheses])
-                self._source_length.observe(translation.source_tokens)
-                self._target_length.observe(target_tokens)
-                self._source_tokens.value += translation.source_tokens
-                self._target_tokens.value += target_tokens
-            elif isinstance(translation.error, InternalError):
-                self._families.failed_texts.labels(self._model).inc()
-            elif isinstance(translation.error, TooLong):
-                self._families.rejected.labels("too_long").inc()
 
-    def segments(self, number: int, warnings: Iterable[WarningKind] = (), *, retries: int = 0) -> None:
-        """Count the segments of texts that were answered, what they are warned of, and how many had a second try."""
-        self._segments.value += number
-        for kind in warnings:
-            self._families.segment_warnings.labels(self._model, kind.value).inc()
-        if retries:
-            self._families.segment_retries.labels(self._model).inc(retries)
+    def text_translated(self, translation: Translation, target_tokens: int) -> None:
+        """Count a text, its segments and what they are warned of."""
+        self._source_length.observe(translation.source_tokens)
+        self._target_length.observe(target_tokens)
+        self._source_tokens.value += translation.source_tokens
+        self._target_tokens.value += target_tokens
+        self._segments.value += len(translation.segments)
+        for segment in translation.segments:
+            for warning in segment.warnings:
+                self._families.segment_warnings.labels(self._model, warning.kind.value).inc()
+        if translation.retries:
+            self._families.segment_retries.labels(self._model).inc(translation.retries)
+
+    def text_failed(self, error: DragomanError) -> None:
+        """Count a text that has an error in the place of its translation."""
+        if isinstance(error, InternalError):
+            self._families.failed_texts.labels(self._model).inc()
+        elif isinstance(error, TooLong):
+            self._families.rejected.labels("too_long").inc()
 
     def _queue_duration_of(self, method: str, priority: Priority | None) -> Histogram:
         label = OTHER if priority is None else priority.label

@@ -27,7 +27,8 @@ from service.models.info import describe, search_params
 from service.records import NO_OPTIONS, ModelInfo, Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
-from service.translate.translator import Translator, UsageMeter
+from service.telemetry.usage import UsageMeter
+from service.translate.translator import Translator
 
 LANGUAGES = ("en-de", "de-en")
 LOG_PROB = -0.25  # of every token

@@ -26,7 +26,8 @@ from service.models.call_scheduler import CallScheduler
 from service.models.loaded import LoadedModel, ModelState
 from service.records import TranslationRequest
 from service.server.model_hosting import ModelParts
-from service.translate.translator import Translator, UsageMeter
+from service.telemetry.usage import UsageMeter
+from service.translate.translator import Translator
 from tests.fakes.books import sample_of
 from tests.fakes.calls import eventually
 

@@ -28,7 +28,8 @@ from service.models.codec import TextCodec
 from service.records import Segmentation, TranslateOptions, TranslationRequest, TranslationResult
 from service.scheduler.pool import PoolConfig
 from service.telemetry.metrics import Metrics
-from service.translate.translator import Translator, UsageMeter
+from service.telemetry.usage import UsageMeter
+from service.translate.translator import Translator
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.engine_pools import make_pool
 from tests.fakes.fake_runner import FakeRunner

@@ -25,7 +25,7 @@ from service.server.frontends import Frontends
 from service.server.process import ServingState
 from service.telemetry.logs import set_log_level
 from service.telemetry.metrics import Metrics
-from service.translate.translator import UsageMeter
+from service.telemetry.usage import UsageMeter
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.logs import log
 from tests.fakes.model_info import model_info

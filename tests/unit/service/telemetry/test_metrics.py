@@ -1,15 +1,31 @@
 """Metrics: labels of closed sets, series that are there before anything happens, and sums that add up."""
 
+import ast
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import service
 from service.call import Call
 from service.engine.wire import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
-from service.records import Priority, TranslatedText, Translation, WarningKind
+from service.records import (
+    NOWHERE,
+    Priority,
+    TextWarning,
+    TranslatedSegment,
+    TranslatedText,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+    WarningKind,
+)
+from service.telemetry.families import REJECT_REASONS
 from service.telemetry.metrics import Metrics
+from service.telemetry.usage import UsageMeter
 from tests.fakes.books import sample_of
 
 VERSIONS = [
@@ -63,14 +79,17 @@ def test_durations_are_told_apart_by_method_priority_and_class_of_code():
 
 def test_warnings_are_counted_by_kind_beside_the_segments():
     metrics = Metrics()
-    model = metrics.model("m")
+    model, segment = metrics.model("m"), TranslatedSegment(source=NOWHERE)
 
     def warned(kind: WarningKind) -> float | None:
         return read(metrics, "segment_warnings_total", model="m", kind=kind.value)
 
     before = [warned(kind) for kind in WarningKind]
-    model.segments(3)
-    model.segments(2, [WarningKind.COPIED, WarningKind.EMPTY, WarningKind.COPIED], retries=1)
+    kinds = [(WarningKind.COPIED, WarningKind.EMPTY), (WarningKind.COPIED,)]
+    warnings = [tuple([TextWarning(kind, "", NOWHERE) for kind in some]) for some in kinds]
+    warned_of = tuple([replace(segment, warnings=some) for some in warnings])
+    for translation in (Translation(segments=(segment,) * 3), Translation(segments=warned_of, retries=1)):
+        model.text_translated(translation, 0)
 
     assert set(before) == {0.0}
     assert (warned(WarningKind.COPIED), warned(WarningKind.EMPTY), warned(WarningKind.SPLIT)) == (2.0, 1.0, 0.0)
@@ -86,7 +105,7 @@ def test_values_outside_their_closed_set_count_as_other_and_add_no_series():
         metrics.model("m").job_dropped("queue", value)
         metrics.model("m").stream_text_failed(value)
         metrics.model("m").changed(value)
-        metrics.model("m").translated([], Call(method=value, started=0.0, deadline=9.0))
+        metrics.model("m").answered(Call(method=value, started=0.0, deadline=9.0))
 
     count("anything")
     before = num_series(metrics)
@@ -107,7 +126,7 @@ def test_what_can_be_known_before_it_happens_is_exported_as_zero():
 
     reasons = (
         *("queue_full", "token_budget", "client_budget", "queue_seconds", "deadline_unattainable", "out_of_memory"),
-        *("streams", "starting", "draining", "too_long"),
+        *("streams", "files", "glossaries", "starting", "draining", "too_long"),
     )
     assert {read(metrics, "rejected_total", reason=reason) for reason in reasons} == {0.0}
     assert read(metrics, "cancelled_total", where="decode", reason="cancelled") == 0.0
@@ -131,7 +150,8 @@ def test_answered_texts_are_counted_in_tokens_and_the_others_by_their_errors():
     ]
 
     call = Call(method="One", started=0.0, deadline=9.0, priority=Priority.BATCH, queue_s=0.002, detokenize_s=0.005)
-    metrics.model("m").translated(translations, call)
+    result = TranslationResult(translations=translations, model="m", model_version="1")
+    UsageMeter(metrics).translated(TranslationRequest(texts=("text",) * len(translations)), result, call)
 
     assert read(metrics, "tokens_total", model="m", direction="source") == 5.0
     assert read(metrics, "tokens_total", model="m", direction="target") == 14.0
@@ -223,3 +243,14 @@ def test_page_shows_one_moment_whatever_happens_while_it_is_written():
 
     assert b'{method="One"}' not in page  # of any family, also of those that are written after the call
     assert b'{method="One"}' in b"".join(metrics.exposition())
+
+
+def test_each_reason_to_refuse_something_has_a_series():
+    trees = [ast.parse(path.read_text()) for path in Path(service.__file__).parent.rglob("*.py")]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    raised = [call for call in calls if ast.unparse(call.func) in ("Overloaded", "Unavailable")]
+    given = [keyword.value for call in raised for keyword in call.keywords if keyword.arg == "reason"]
+    reasons = {value.value for value in given if isinstance(value, ast.Constant)}
+
+    assert len(reasons) > 5
+    assert reasons <= {*REJECT_REASONS}

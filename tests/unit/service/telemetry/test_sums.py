@@ -35,7 +35,8 @@ def sent(metrics: Metrics) -> Snapshot:
 
 def translate(metrics: Metrics, model: str, *, source_tokens: int) -> None:
     call = Call(method="One", started=0.0, deadline=9.0, priority=Priority.BATCH, queue_s=0.002)
-    metrics.model(model).translated([Translation(hypotheses=(HYPOTHESIS,), source_tokens=source_tokens)], call)
+    metrics.model(model).answered(call)
+    metrics.model(model).text_translated(Translation(hypotheses=(HYPOTHESIS,), source_tokens=source_tokens), 7)
 
 
 @pytest.fixture

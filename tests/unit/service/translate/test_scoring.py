@@ -16,9 +16,10 @@ from service.errors import FailedPrecondition, InternalError, InvalidInput, NotF
 from service.models.call_scheduler import CallScheduler
 from service.records import AttentionHeads, Link, Priority, ScorePair, ScoreRequest, ScoreResult, Span
 from service.telemetry.metrics import Metrics
+from service.telemetry.usage import UsageMeter
 from service.translate import scoring
 from service.translate.scoring import require_scorer, score
-from service.translate.translator import Translator, UsageMeter
+from service.translate.translator import Translator
 from tests.fakes.manual_pool import ManualModel, registry_of
 from tests.fakes.model_info import OPTIONS, model_info
 

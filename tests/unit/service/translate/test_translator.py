@@ -16,8 +16,9 @@ from service.errors import InvalidInput, Overloaded, Unavailable
 from service.models.call_scheduler import CallScheduler
 from service.records import Priority, TranslateOptions, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
+from service.telemetry.usage import UsageMeter
 from service.translate import translator as translator_module
-from service.translate.translator import WAIT_HOLDS_S, Translator, UsageMeter
+from service.translate.translator import WAIT_HOLDS_S, Translator
 from tests.fakes.books import sample_of
 from tests.fakes.manual_pool import CharacterTokenizer, ManualModel, codec, registry_of
 from tests.fakes.model_info import model_info

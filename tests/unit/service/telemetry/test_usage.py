@@ -11,7 +11,7 @@ from service.engine.wire import FinishReason
 from service.errors import DragomanError, InternalError, Overloaded, TooLong, Unavailable
 from service.records import TranslatedText, Translation, TranslationRequest, TranslationResult
 from service.telemetry.metrics import Metrics
-from service.translate.translator import UsageMeter
+from service.telemetry.usage import UsageMeter
 from tests.fakes.books import sample_of
 
 SHOP = Caller(name="shop", source="key")
