@@ -24,7 +24,8 @@ from service.models.repository import load_tokenizer
 from service.records import ModelInfo, TranslateOptions, Translation, TranslationRequest
 from service.threads import available_threads, loop_in_thread
 from service.translate.glossaries import Glossary
-from service.translate.search import SearchBatcher, Settings, settings_of
+from service.translate.raw_translation import Settings, settings_of
+from service.translate.search_batcher import SearchBatcher
 from service.translate.texts import translate_text
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class LocalTranslator:
         params = search_params(self.info, options or TranslateOptions(), self._codec)
         request = replace(request or TranslationRequest(), options=options or TranslateOptions())
         settings = settings_of(
-            request, self.info, self._codec, params, SearchBatcher(self._run), Glossary(request.terms)
+            request, self.info, self._codec, params, Glossary(request.terms), SearchBatcher(self._run)
         )
         return self._in_order(enumerate(texts), settings)
 

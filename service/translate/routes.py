@@ -18,7 +18,7 @@ from service.text.languages import closeness
 Route: TypeAlias = tuple[ModelInfo, ...]  # the model of a language pair, or two with the pivot language between them
 Routes: TypeAlias = Mapping[str, Route]  # by source language; none: the one model that fits
 
-NOWHERE: Routes = {}
+ONE_MODEL: Routes = {}
 _LISTS_KEPT = 16  # by the models that a caller may use; a list of many takes long, and anybody may ask
 
 
@@ -80,7 +80,7 @@ def routes_of(infos: Sequence[ModelInfo], source_language: str, target_language:
     routes = {source: route for source in sources if (route := find_route(infos, source, target_language))}
     is_auto = bool(target_language) and not source_language
     if len(routes) <= 1 and not is_auto and all(len(route) == 1 for route in routes.values()):
-        return NOWHERE
+        return ONE_MODEL
     return routes
 
 

@@ -8,7 +8,7 @@ the target language already, or in no language that a model translates from, com
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -32,7 +32,7 @@ from service.records import (
 from service.scheduler.admission import Reservation
 from service.telemetry.logs import describe_error, get_logger
 from service.text.languages import NO_LANGUAGE, Detector, Judged, closeness, judge
-from service.translate.routes import NOWHERE, Route, Routes, all_languages, find_route, hops_of, routes_of
+from service.translate.routes import ONE_MODEL, Route, Routes, all_languages, find_route, hops_of, routes_of
 from service.translate.translator import Translator
 
 _Result = TypeVar("_Result")
@@ -67,17 +67,23 @@ class Router:
         """Return one translation per text, in order; raises as `Translator.admit` and `Translator.translate`."""
         call.priority = call.caller.allowed(request.priority)
         with self.translator.admit(len(request.texts), call) as reservation:
-            return await self.follow(request, call, reservation)
+            return await self.translate_admitted(request, call, reservation)
 
-    async def follow(self, request: TranslationRequest, call: Call, reservation: Reservation) -> TranslationResult:
+    async def translate_admitted(
+        self, request: TranslationRequest, call: Call, reservation: Reservation
+    ) -> TranslationResult:
         """Return one translation per text, in order, of a request that was let in; raises as `Translator.translate`."""
         if request.allows_same_language and (info := self._of_same_language(request, call)):
             if not reservation.is_of_stream:
                 reservation.take_characters(sum(map(len, request.texts)))
             return self._left(request, call, info.name, info.version, [None] * len(request.texts))
-        if routes := self._routes(request, call):
-            return await self._follow_all(routes, request, call, reservation)
-        return await self.translator.translate(request, call, reservation)
+        routes = self._routes(request, call)
+        if not routes:
+            return await self.translator.translate(request, call, reservation)
+        if request.source_language:
+            (route,) = routes.values()
+            return await _translate_route(route, request, call, reservation, self.translator)
+        return await self._translate_by_language(routes, request, call, reservation)
 
     def check(self, request: TranslationRequest, call: Call) -> None:
         """Raise NotFound or InvalidInput if no text, whatever its language, can be translated as this request says."""
@@ -140,7 +146,7 @@ class Router:
 
     def _routes(self, request: TranslationRequest, call: Call) -> Routes:
         if request.model is not None and not self._has_languages(request.model):
-            return NOWHERE
+            return ONE_MODEL
         if self._models is not self.translator.catalogue.models:
             self._models = self.translator.catalogue.models
             self._found.cache_clear()
@@ -156,28 +162,42 @@ class Router:
     def _has_languages(self, name: str) -> bool:
         return any(model.info.name == name and model.info.languages for model in self.translator.catalogue.models)
 
-    async def _follow_all(
+    async def _translate_by_language(
         self, routes: Routes, request: TranslationRequest, call: Call, reservation: Reservation
     ) -> TranslationResult:
-        if request.source_language:
-            (route,) = routes.values()
-            return await _follow(route, request, call, reservation, self.translator)
+        """Send each text along the route of its language, all languages at the same time; the first error ends all."""
         judged = await self._judge(request, routes)
         usual = next((one.source for one in judged if one.source), next(iter(routes)))
         groups: dict[str, list[int]] = {}  # places of the texts, by language; of those that stay, under none
         for index, one in enumerate(judged):
             groups.setdefault("" if one.stays else one.source or usual, []).append(index)
 
-        async def follow(language: str, asked: TranslationRequest, part: Call) -> TranslationResult:
+        async def translate(language: str, asked: TranslationRequest, part: Call) -> TranslationResult:
             if language:
-                return await _follow(routes[language], asked, part, reservation, self.translator)
+                return await _translate_route(routes[language], asked, part, reservation, self.translator)
             found = [judged[index].found.language for index in groups[""]]
             return self._leave(asked, part, routes[next(filter(None, groups), usual)], found)
 
+        async def translate_part(language: str) -> TranslationResult:
+            places = groups[language]
+            part = call.part(len(places))
+            try:
+                return await translate(language, _only(request, places), part)
+            finally:
+                call.join(part)
+
         if len(groups) == 1:
-            result = await follow(next(iter(groups)), request, call)
+            result = await translate(next(iter(groups)), request, call)
         else:
-            result = await _follow_groups(groups, follow, request, call)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    running = {language: tasks.create_task(translate_part(language)) for language in groups}
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            results = {language: task.result() for language, task in running.items()}
+            answers = [result for language, result in results.items() if language]
+            result = _merge(list(groups.values()), list(results.values()), answers)
+            call.use_models(result.model)
         translations = [
             replace(translation, detected_language=one.found.language, detection_confidence=one.found.confidence)
             for translation, one in zip(result.translations, judged, strict=True)
@@ -257,33 +277,7 @@ def left_as_it_is(text: str, language: str | None = None) -> Translation:
     return Translation(hypotheses=hypotheses, segments=(segment,))
 
 
-async def _follow_groups(
-    groups: Mapping[str, Sequence[int]],
-    follow: Callable[[str, TranslationRequest, Call], Awaitable[TranslationResult]],
-    request: TranslationRequest,
-    call: Call,
-) -> TranslationResult:
-    """Translate the groups at the same time; the first error ends them all."""
-
-    async def follow_part(language: str, places: Sequence[int]) -> TranslationResult:
-        part = call.part(len(places))
-        try:
-            return await follow(language, _only(request, places), part)
-        finally:
-            call.join(part)
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = {key: tasks.create_task(follow_part(key, places)) for key, places in groups.items()}
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    answers = [task.result() for key, task in running.items() if key]
-    result = _merge(list(groups.values()), [task.result() for task in running.values()], answers)
-    call.use_models(result.model)
-    return result
-
-
-async def _follow(
+async def _translate_route(
     route: Route, request: TranslationRequest, call: Call, reservation: Reservation, translator: Translator
 ) -> TranslationResult:
     """Translate texts of one language; the first model's best hypotheses are the second one's texts."""
@@ -292,12 +286,14 @@ async def _follow(
         with _part(reservation) as own:
             return await translator.translate(hops[0], call, own)
     translator.resolve(hops[1], call.part(0))  # an option that it refuses is refused before the first one runs
-    first = await _run_part(hops[0], call, reservation, translator)
+    first = await _translate_hop(hops[0], call, reservation, translator)
     places = [index for index, translation in enumerate(first.translations) if translation.error is None]
     if not places:
         return first
     texts = [first.translations[index].text for index in places]
-    second = await _run_part(replace(_only(hops[1], places), texts=texts), call, reservation, translator, is_next=True)
+    second = await _translate_hop(
+        replace(_only(hops[1], places), texts=texts), call, reservation, translator, is_next=True
+    )
     call.finished_texts = len(request.texts)
     if all(translation.error for translation in second.translations):
         names = second.model, second.model_version
@@ -317,7 +313,7 @@ async def _follow(
     )
 
 
-async def _run_part(
+async def _translate_hop(
     request: TranslationRequest, call: Call, reservation: Reservation, translator: Translator, *, is_next: bool = False
 ) -> TranslationResult:
     part = call.part(len(request.texts))

@@ -4,7 +4,7 @@
     -> numbers changed? with the numbers as spans -> other issues? one safer try -> tags placed
 
 A segment whose spans no strategy keeps stays as it is, with a warning.  How a search gets to an engine is in
-`search.py`.
+`search_batcher.py`.
 """
 
 import math
@@ -36,7 +36,7 @@ from service.text.protect import spans_of
 from service.text.quality import EMPTY, Attempt, Issue, better, coverage, estimate, is_empty, issues, safer
 from service.text.readable import as_in_source, begun_as_in_source, eased, readable, spelled, with_no_break_spaces
 from service.translate.glossaries import honour
-from service.translate.search import RawTranslation, Settings, links, piecewise, translate_raw
+from service.translate.raw_translation import RawTranslation, Settings, links, piecewise, translate_raw
 
 
 def has_language(text: str, spans: Sequence[Span]) -> bool:

@@ -210,10 +210,10 @@ class StreamTranslator:
             request = replace(self._settings, texts=(text,))
             result: TranslationResult | None = None
             with suppress(Unavailable, OutOfMemory):
-                result = await self._router.follow(request, call, self._reservation)
+                result = await self._router.translate_admitted(request, call, self._reservation)
             if result is None:
                 call = call.part(1)  # what the first try has counted was of no use
-                result = await self._router.follow(request, call, self._reservation)
+                result = await self._router.translate_admitted(request, call, self._reservation)
         except DragomanError as error:
             if isinstance(error, DeadlineExceeded) and time.monotonic() > call.deadline - _LAST_MOMENT_S:
                 raise

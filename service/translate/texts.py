@@ -2,7 +2,7 @@
 
     markup or lines -> segments, each with its spans -> `segment.py` for each -> hypotheses, segments, terms
 
-How a search gets to an engine is in `search.py`.
+How a search gets to an engine is in `search_batcher.py`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ from service.text.protect import Alphabet, find_spans, spans_of
 from service.text.quality import EMPTY, is_empty
 from service.text.readable import readable
 from service.text.sentences import cuts, split
-from service.translate.search import Settings, join_hypotheses
+from service.translate.raw_translation import Settings, join_hypotheses
 from service.translate.segment import has_language, translate_segment, with_text
 
 

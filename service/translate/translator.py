@@ -40,7 +40,8 @@ from service.scheduler.admission import Reservation
 from service.telemetry.usage import UsageMeter
 from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries, Glossary, check_terms
-from service.translate.search import SearchBatcher, Settings, settings_of
+from service.translate.raw_translation import Settings, settings_of
+from service.translate.search_batcher import SearchBatcher
 from service.translate.texts import translate_text
 
 _Result = TypeVar("_Result")
@@ -138,17 +139,20 @@ class Translator:
                 reservation.take_characters(num_characters)
                 if is_long:
                     self.scheduler.refuse_early(model, call, reservation)
-            runs, here = _Runs(self.scheduler, model, request, call, reservation), asyncio.get_running_loop()
-            batcher = SearchBatcher((lambda jobs: in_loop(runs(jobs), here)) if is_long else runs, in_turns=is_long)
-            settings = settings_of(request, model.info, model.codec, params, batcher, self._glossary(request))
-            work = _translate_texts(request, settings, call)
-            translations = await (in_loop(work, self._long_texts) if is_long else work)
-            runs.text_work_ends()
+            calls = _EngineCalls(self.scheduler, model, request, call, reservation)
+            settings = partial(settings_of, request, model.info, model.codec, params, self._glossary(request))
+            if is_long:
+                here = asyncio.get_running_loop()
+                batcher = SearchBatcher(lambda jobs: in_loop(calls(jobs), here), in_turns=True)
+                translations = await in_loop(_translate_texts(request, settings(batcher), call), self._long_texts)
+            else:
+                translations = await _translate_texts(request, settings(SearchBatcher(calls)), call)
+            calls.text_work_ends()
         result = TranslationResult(
             translations=translations,
             model=model.info.name,
             model_version=model.info.version,
-            beam_size=runs.beam_size or params.beam_size,
+            beam_size=calls.beam_size or params.beam_size,
         )
         self.usage_meter.translated(request, result, call)
         return result
@@ -223,8 +227,8 @@ class Translator:
         return model
 
 
-class _Runs:
-    """The runs of a model for the texts of one request; notes in the call where the time goes."""
+class _EngineCalls:
+    """What the texts of one request ask a model's engines for; notes in the call where the time goes."""
 
     def __init__(
         self,

@@ -3,12 +3,10 @@
 import ast
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import service
 from service.call import Call
 from service.engine.wire import FinishReason, StepStats
 from service.errors import InternalError, InvalidInput, TooLong
@@ -27,6 +25,7 @@ from service.telemetry.families import REJECT_REASONS
 from service.telemetry.metrics import Metrics
 from service.telemetry.usage import UsageMeter
 from tests.fakes.books import sample_of
+from tests.fakes.server_process import ROOT
 
 VERSIONS = [
     {"version": version, "sha256_12": "0" * 12, "provider": "cpu", "runtime": "native"} for version in ("1", "2")
@@ -246,7 +245,7 @@ def test_page_shows_one_moment_whatever_happens_while_it_is_written():
 
 
 def test_each_reason_to_refuse_something_has_a_series():
-    trees = [ast.parse(path.read_text()) for path in Path(service.__file__).parent.rglob("*.py")]
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "service").rglob("*.py")]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     raised = [call for call in calls if ast.unparse(call.func) in ("Overloaded", "Unavailable")]
     given = [keyword.value for call in raised for keyword in call.keywords if keyword.arg == "reason"]

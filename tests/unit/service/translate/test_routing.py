@@ -351,8 +351,12 @@ class TestStreams:
         plain = replace(request, model="en_de")
 
         with pivot.translator.admission.admit_part(pivot.call.caller) as reservation:
-            assert texts_of(await pivot.router.follow(request, pivot.call, reservation)) == [f"en_de(fr_en({FRENCH}))"]
-            assert texts_of(await pivot.router.follow(plain, pivot.call, reservation)) == [f"en_de({FRENCH})"]
+            assert texts_of(await pivot.router.translate_admitted(request, pivot.call, reservation)) == [
+                f"en_de(fr_en({FRENCH}))"
+            ]
+            assert texts_of(await pivot.router.translate_admitted(plain, pivot.call, reservation)) == [
+                f"en_de({FRENCH})"
+            ]
 
     def test_settings_that_no_text_can_be_translated_with_are_refused(self, pivot):
         def check(**wanted: Any) -> None:

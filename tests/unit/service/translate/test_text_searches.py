@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
-from service.translate.search import SearchBatcher
+from service.translate.search_batcher import SearchBatcher
 
 
 class Engine:

@@ -14,7 +14,8 @@ from service.errors import InternalError, TooLong
 from service.models.codec import TextCodec
 from service.records import Segmentation, Term, TextFormat, Translation, WarningKind
 from service.translate.glossaries import Glossary
-from service.translate.search import SearchBatcher, Settings
+from service.translate.raw_translation import Settings
+from service.translate.search_batcher import SearchBatcher
 from service.translate.texts import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 

@@ -1,21 +1,15 @@
-"""What a model makes of a text without tags, and how the work on the texts of a request asks the engine for it.
+"""What a model makes of a text without tags: a raw translation, and the words in it that belong together.
 
-    translate_raw   one search for a text, or one for each of its pieces where it is too long
-    links           one more, for the words that belong together
-    SearchBatcher   sends out what is asked for, and gives each work its answers
-
-The work on a text is a coroutine: it awaits a search for each sentence, and knows neither where the engine runs nor who
-else waits.  What the works of one request ask for goes out in one run as soon as all of them wait: a request is
-admitted as a whole, and its sentences share their batches.
+translate_raw   one search for a text, or one for each of its pieces where it is too long
+links           one more, for the words that belong together
 """
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple
 
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams, Settled
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
 from service.errors import InternalError, TooLong
 from service.models.catalogue import for_request
 from service.models.codec import TextCodec, untranslated
@@ -36,9 +30,7 @@ from service.text.quality import Issue
 from service.text.readable import go_on, is_capitals, raise_case, recase
 from service.text.sentences import cut
 from service.translate.glossaries import Glossary
-
-Result = TypeVar("Result")
-Run: TypeAlias = Callable[[Sequence[Job]], Awaitable[Sequence[Settled]]]  # what became of each job, in order
+from service.translate.search_batcher import SearchBatcher
 
 _MAX_TOKENS_PER_CHARACTER = 4  # a character that is spelled in bytes has 4; one that stands for a phrase has 18
 # What SentencePiece decodes an unknown token to, and bytes that are no character.
@@ -50,7 +42,7 @@ class Settings(NamedTuple):
 
     codec: TextCodec
     params: SearchParams
-    batcher: "SearchBatcher"
+    batcher: SearchBatcher
     source_language: str  # BCP 47
     target_language: str
     max_tokens: int  # of a segment; longer ones are translated in pieces
@@ -75,8 +67,8 @@ def settings_of(
     info: ModelInfo,
     codec: TextCodec,
     params: SearchParams,
-    batcher: "SearchBatcher",
-    glossary: Glossary | None = None,
+    glossary: Glossary | None,
+    batcher: SearchBatcher,
 ) -> Settings:
     """Return how a model, with its codec, is to translate the texts of a request, with these terms."""
     info, codec = for_request(info, codec, request.source_language, request.target_language)
@@ -255,111 +247,3 @@ def join_hypotheses(parts: Sequence[str | tuple[TranslatedText, ...]]) -> tuple[
 def _places(text: str, kept: Sequence[str]) -> list[Span]:
     """Return where the kept parts stand in the text."""
     return sorted([Span(at, at + len(part)) for part in kept if (at := text.find(part)) >= 0])
-
-
-class _Asked(NamedTuple):
-    """What a work waits for."""
-
-    jobs: Sequence[Job]
-    results: "asyncio.Future[Sequence[Settled]]"
-    work: "asyncio.Task[Any] | None"
-
-
-class SearchBatcher:
-    """The searches of one request; the works that ask for them run at the same time in one event loop."""
-
-    def __init__(self, run: Run, *, in_turns: bool = False) -> None:
-        """Nothing is asked for yet.
-
-        Args:
-            run: has the engine do some jobs; an error of it ends the works that wait for them.
-            in_turns: whether there is so much text that others have to get their turn after each piece of work.
-        """
-        self._run = run
-        self._in_turns = in_turns
-        self._working: set[asyncio.Task[Any] | None] = set()  # that wait neither for results nor for others
-        self._asked: list[_Asked] = []  # since the last run
-        self._runs: set[asyncio.Task[None]] = set()
-
-    async def search(self, jobs: Sequence[Job]) -> Sequence[Settled]:
-        """Return what became of each job."""
-        me = asyncio.current_task()
-        self._working.discard(me)
-        if not self._working and not self._asked:
-            results = await self._run(jobs)
-            self._working.add(me)
-            return results
-        asked = _Asked(jobs, asyncio.get_running_loop().create_future(), me)
-        self._asked.append(asked)
-        self._run_if_all_wait()
-        return await asked.results
-
-    async def together(self, works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
-        """Return the results of works that run at the same time, in order; the first error ends them all."""
-        if len(works) == 1:
-            return [await works[0]]
-        me, tasks, num_left = asyncio.current_task(), list[asyncio.Task[Result]](), len(works)
-        self._working.add(me)
-
-        def leave(task: "asyncio.Task[Result]") -> None:
-            nonlocal num_left
-            num_left -= 1
-            if not num_left or task.cancelled() or task.exception() is not None:
-                self._working.add(me)  # goes on
-            self._working.discard(task)
-            self._run_if_all_wait()
-
-        try:
-            for work in works:
-                task = asyncio.create_task(work)
-                task.add_done_callback(leave)
-                self._working.add(task)
-                tasks.append(task)
-                if self._in_turns:
-                    await asyncio.sleep(0)
-            if num_left:
-                self._working.discard(me)
-                self._run_if_all_wait()
-            return await asyncio.gather(*tasks)
-        finally:
-            for work in works[len(tasks) :]:
-                work.close()
-            await _end(tasks)
-            self._working.add(me)
-
-    async def close(self) -> None:
-        """End what still runs."""
-        await _end(self._runs)
-
-    def _run_if_all_wait(self) -> None:
-        if not self._working and any(not one.results.done() for one in self._asked):
-            asked, self._asked = [one for one in self._asked if not one.results.done()], []
-            run = asyncio.create_task(self._answer(asked))
-            self._runs.add(run)
-            run.add_done_callback(self._runs.discard)
-
-    async def _answer(self, asked: Sequence[_Asked]) -> None:
-        """Give each work its results, or the error that all of them meet."""
-        try:
-            results = await self._run([job for one in asked for job in one.jobs])
-        except Exception as error:  # noqa: BLE001  whoever waits raises it
-            for one in asked:
-                if not one.results.done():
-                    one.results.set_exception(error)
-            return
-        self._working.update([one.work for one in asked if not one.results.done()])
-        place = 0
-        for one in asked:
-            if not one.results.done():
-                one.results.set_result(results[place : place + len(one.jobs)])
-            place += len(one.jobs)
-            if self._in_turns:
-                await asyncio.sleep(0)
-
-
-async def _end(tasks: "Iterable[asyncio.Task[Any]]") -> None:
-    """Cancel those that still run, and return when they have ended."""
-    if running := [task for task in tasks if not task.done()]:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
