@@ -40,7 +40,7 @@ from service.engine.wire import (
 )
 from service.engine.worker import command_line, create_runner
 from service.parent_process import environment
-from service.scheduler.engines import PackedWeights
+from service.scheduler.packed_weights import PackedWeights
 
 ROWS, STREAM_ROWS, GPU_ROWS = (32, 64, 128, 256), (16, 32, 64, 128), (256, 512, 1_024, 2_048)
 QUIET_S = 3_600.0  # between signs of life: an idle engine must not wake up while the other side is timed

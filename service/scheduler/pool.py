@@ -16,15 +16,15 @@ from service.engine.wire import EngineSpec, Job, SearchParams, Settled
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
 from service.processes.process import StartError, SupervisorConfig
 from service.records import Priority
-from service.scheduler.engines import (
+from service.scheduler.engine_handle import (
     EngineHandle,
     EngineObserver,
     EngineSnapshot,
     JobGroup,
-    PackedWeights,
     Pending,
 )
 from service.scheduler.job_queue import EngineLoad, JobQueue
+from service.scheduler.packed_weights import PackedWeights
 
 _TIMER_PERIOD_S = 0.005  # between two looks for late jobs, at least
 _TIMER_ROUNDING_S = 0.002  # uvloop's clock counts milliseconds: its timers may go off that much early

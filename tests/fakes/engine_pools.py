@@ -29,7 +29,7 @@ from service.engine.wire import (
 from service.errors import InternalError
 from service.processes.process import Program, SupervisorConfig
 from service.records import Priority
-from service.scheduler.engines import EngineObserver
+from service.scheduler.engine_handle import EngineObserver
 from service.scheduler.pool import EnginePool, PoolConfig
 from tests.fakes.engine_runs import run
 from tests.fakes.fake_runner import FakeRunner, create
@@ -222,7 +222,7 @@ def make_pool(
         engines.append(HandSteppedEngine(spec, **events))
         return engines[-1]
 
-    with mock.patch("service.scheduler.engines.Supervisor", make):
+    with mock.patch("service.scheduler.engine_handle.Supervisor", make):
         return EnginePool(spec, config, observer=observer), engines
 
 

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from service.api.http.console.sentences import sentences_of, translate_sentences
 from service.api.http.fields import File, checked
 from service.api.http.files import FileTranslator, TranslatedFile
 from service.api.http.operations import Dialect, HttpRequest, operation
@@ -42,7 +43,6 @@ from service.text.languages import closeness
 from service.translate.routes import offered
 from service.translate.routing import Router, left_as_it_is
 from service.translate.scoring import score
-from service.translate.stream import sentences_of, translate_sentences
 
 
 def line(value: dict[str, Any]) -> bytes:

@@ -1,6 +1,6 @@
 """Writes the weights of a bundle's graphs as `model.cpp` reads them: each once, packed for products, in one file.
 
-All engines of a model map that file, which `service/scheduler/engines.py` has had written before they start.
+All engines of a model map that file, which `service/scheduler/packed_weights.py` has had written before they start.
 Sums run over zeros where a width is no multiple of 16, which changes nothing.
 
 Axes: I inputs and O outputs of a product, D width, H heads, d width of a head, V tokens.

@@ -12,7 +12,7 @@ from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Report,
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory, Unavailable
 from service.processes.process import StartError
 from service.records import Priority
-from service.scheduler.engines import PackedWeights
+from service.scheduler.packed_weights import PackedWeights
 from tests.fakes.engine_pools import (
     CONFIG,
     LONG,

@@ -2,34 +2,25 @@
 
 JobGroup       the jobs that one call waits for, and what became of them
 EngineHandle   an engine's process, the jobs that it holds, its load
-PackedWeights  the weights that the native engines of one model map: written once, before the engines start
 """
 
 import asyncio
-import fcntl
-import os
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 from service.call import Call
 from service.engine.wire import CancelJob, EngineSpec, FailureKind, Job, JobResult, Outcome, Report, Settled, StepStats
 from service.engine.worker import command_line
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
-from service.processes.apart import run_apart
 from service.processes.process import Program, Supervisor, SupervisorConfig
 from service.scheduler.cost import CostModel
 from service.scheduler.fair_queue import Entry
 from service.scheduler.job_queue import EngineLoad
-from service.telemetry.logs import get_logger
 
 _MOST_NON_FINITE = 64  # sentences in a row: then it is the engine, and not a sentence
 _RETRY_AFTER_MEMORY_S = 1.0  # an engine that had too little memory runs less at once by then
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 
 EngineState = Literal["up", "starting", "waiting"]
 
@@ -246,52 +237,3 @@ class EngineHandle:
         """Note what the engine runs now, which is less than it was told where memory is short; 0: what it was told."""
         self.load.max_rows = max_rows or self._budgets.max_rows
         self.load.max_source_tokens = max_source_tokens or self._budgets.max_source_tokens
-
-
-class PackedWeights:
-    """The packed weights of one model's engines.
-
-    They are a file without a name in memory: sealed once it is written, and gone with this process.  Only
-    `service/engine/cpu/native` knows what is in it.
-    """
-
-    def __init__(self, spec: EngineSpec) -> None:
-        """Make the file where the spec asks for shared weights; nothing is written yet."""
-        self._descriptor: int | None = None
-        path: Path | None = None
-        if spec.shared_weights:
-            self._descriptor = _empty_file()
-            weakref.finalize(self, os.close, self._descriptor)
-            path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}")
-        self.spec = replace(spec, packed_weights=path)  # what the engines are told
-
-    async def prepare(self, timeout_s: float) -> None:
-        """Write the weights; where that fails, the log says why and each engine has its own weights."""
-        if self._descriptor is None:
-            return
-        try:
-            async with asyncio.timeout(timeout_s):
-                await run_apart(partial(_write, self.spec), niceness=0)
-            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the engines go on without
-            reason = f"weights are not shared between engines: {type(error).__name__}: {error}"
-            get_logger().warning("engine_warning", reason=reason)
-            self.remove()
-
-    def remove(self) -> None:
-        """Have an empty file in place of the weights; engines that have mapped them go on."""
-        if self._descriptor is not None:
-            empty = _empty_file()
-            os.dup2(empty, self._descriptor, inheritable=False)
-            os.close(empty)
-
-
-def _empty_file() -> int:
-    return os.memfd_create("dragoman-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-
-
-def _write(spec: EngineSpec) -> None:
-    """Write the weights; the server itself never loads what does that."""
-    from service.engine.cpu.native.pack import write_shared  # noqa: PLC0415
-
-    write_shared(spec)
