@@ -19,6 +19,7 @@ from service.engine.cuda.runner import GRAPHS, CudaRunner, graph_paths
 from service.engine.cuda.session import free_memory, open_on_cuda
 from service.engine.logits import Edits
 from service.engine.loop import EngineLoop
+from service.engine.runner import FULL_LANE
 from service.engine.wire import GPU_BUDGETS, EngineSpec, FailureKind, Job, JobFailure, JobResult, SearchParams
 from tests.fakes.host_device import HostDevice
 
@@ -82,6 +83,23 @@ def test_from_the_start_on_every_step_of_a_usual_search_is_one_launch(bundle):
     assert (cost.number("plan"), cost.new_bindings, cost.number("graph captured")) == (0, 0, 0)
     assert_one_launch_a_step(cost)
     assert runner.there.take_unrecorded() == 0
+
+
+def test_lanes_that_take_turns_launch_what_was_recorded(bundle):
+    """More sentences than a lane has: each step of either lane is one launch, from the first one on."""
+    runner = opened(ScriptedRunner, bundle, max_rows=4 * 300)
+    loop = loop_of(runner, 4 * 300)
+
+    cost = stream(loop, runner, made_up_sources(900), 4, arrivals=40)
+
+    show("stream, two lanes", cost)
+    assert {key.lane for key in loop._groups} == {0, 1}
+    assert cost.rows > 4 * FULL_LANE / 2
+    assert cost.is_clean()
+    assert (cost.number("plan"), cost.new_bindings, cost.number("graph captured")) == (0, 0, 0)
+    assert cost.number("graph launch") >= cost.steps
+    assert cost.each("copy pinned to device") == cost.each("copy device to pinned") == 1
+    assert runner.take_unrecorded() == 0
 
 
 def test_edited_logits_are_part_of_the_recording(bundle):
