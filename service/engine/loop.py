@@ -3,7 +3,8 @@
 Each step is schedule -> encode what starts -> decode -> collect what ended.  To decode is to extend each hypothesis by
 one token; a runner that can (`AheadRunner`) extends those of plain sentences by several before anyone else has a turn.
 A device that computes by itself (`LaunchingRunner`) is left with a step of each lane under way: what it has found is
-collected when the lane has its next turn, and meanwhile the host sends outcomes and has the other lane's turn.
+collected when the lane has its next turn, and meanwhile the host sends outcomes, has what comes next encoded, and has
+the other lane's turn.
 Sentences of one beam size decode together, and of similar source length where each run of a graph is as wide as its
 longest sentence: a long one must not slow short ones.  A translation that is only scored ends where it starts.
 Single-threaded; knows neither processes nor texts.
@@ -144,7 +145,10 @@ class EngineLoop:
         began, outcomes = self._clock(), list[Outcome]()
         turn = next(iter(self._under_way), 0)
         self._collect(turn, outcomes)
-        plan = self._scheduler.schedule(began, may_start=self._next_lane(self._sizes()) not in self._under_way)
+        # A device that has something to do gets no sentence to encode before that.
+        encoded = self._encoded if self._launching_runner is not None and self._scheduler.num_running else None
+        may_start = self._next_lane(self._sizes()) not in self._under_way
+        plan = self._scheduler.schedule(began, may_start=may_start, encoded=encoded)
         if plan.drops:
             outcomes += self._drop(plan.drops)
         if plan.starts:
@@ -152,6 +156,8 @@ class EngineLoop:
         live = [(key, group) for key, group in self._groups.items() if group.sentences]
         free = [(key, group) for key, group in live if key.lane not in self._under_way]
         num_steps = max([self._decode(key, group, outcomes) for key, group in free], default=0)
+        if self._under_way and self._scheduler.num_waiting:  # while the device computes
+            self._encode_next()
         # Memory that only a former load needed is given back.
         for key in [key for key, group in self._groups.items() if not group.sentences and group.state.has_grown]:
             del self._groups[key]
@@ -199,13 +205,7 @@ class EngineLoop:
     def _start(self, starts: Sequence[Job]) -> list[Outcome]:
         """Start jobs; the encoder runs them with the jobs that come next.  A job that cannot be encoded fails."""
         if any(job.id not in self._encoded for job in starts):
-            ahead = self._scheduler.ahead()
-            missing = [job for job in (*starts, *ahead) if job.id not in self._encoded]
-            for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
-                self._encode(jobs)
-            for job in ahead:  # jobs without memory are tried again when they start: it may be back by then
-                if isinstance(self._encoded[job.id], MemoryError):
-                    del self._encoded[job.id]
+            self._encode_next(starts)
         outcomes: list[Outcome] = []
         scored: list[tuple[Job, _Encoding]] = []
         together: dict[tuple[GroupKey, int], list[tuple[Job, _Encoding]]] = {}  # by group and run of the encoder
@@ -237,6 +237,16 @@ class EngineLoop:
             except MemoryError:
                 outcomes += self._give_up(key, [job for job, _ in started])
         return outcomes
+
+    def _encode_next(self, starts: Sequence[Job] = ()) -> None:
+        """Encode jobs that start now, and those that come next."""
+        ahead = self._scheduler.ahead()
+        missing = [job for job in (*starts, *ahead) if job.id not in self._encoded]
+        for jobs in encoder_batches(missing, self._scheduler.config.encoder_run_tokens):
+            self._encode(jobs)
+        for job in ahead:  # jobs without memory are tried again when they start: it may be back by then
+            if isinstance(self._encoded[job.id], MemoryError):
+                del self._encoded[job.id]
 
     def _encode(self, jobs: Sequence[Job]) -> None:
         """Keep what the encoder returns for these jobs, or its error; where it fails, each job is tried alone."""

@@ -6,7 +6,7 @@ Pure, synchronous and tensor-free: counts rows and tokens, and is told the time.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -94,10 +94,16 @@ class Scheduler:
         self._source_tokens -= job.source_width
         self._cancelled.discard(job_id)
 
-    def schedule(self, now: float, *, may_start: bool = True) -> Plan:
-        """Return what to drop and what to start at this moment, on the clock of `Job.deadline`."""
+    def schedule(self, now: float, *, may_start: bool = True, encoded: Container[int] | None = None) -> Plan:
+        """Return what to drop and what to start at this moment.
+
+        Args:
+            now: on the clock of `Job.deadline`.
+            may_start: whether anything may.
+            encoded: ids of the jobs that may; None: all may.
+        """
         self._grow(now)
-        return Plan(self._drop(now), self._start() if may_start else ())
+        return Plan(self._drop(now), self._start(encoded) if may_start else ())
 
     def ahead(self) -> list[Job]:
         """Return what starts next, once there is room: worth encoding together with what starts now."""
@@ -144,10 +150,12 @@ class Scheduler:
     def _has(self, job_id: int) -> bool:
         return job_id in self._waiting or job_id in self._running
 
-    def _start(self) -> list[Job]:
+    def _start(self, encoded: Container[int] | None) -> list[Job]:
         starts: list[Job] = []
         encode_tokens, config = 0, self.config
         for job in self._waiting.values():
+            if encoded is not None and job.id not in encoded:
+                break
             num_rows, width = job.params.num_rows, job.source_width
             started = width + len(job.scored_ids or ())
             has_room = (
