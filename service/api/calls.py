@@ -142,7 +142,8 @@ class CallLifecycle:
     def fail(self, error: BaseException, call: Call) -> DragomanError:
         """Return what the caller is told of an error, and note its code and why the call was refused."""
         domain_error = _to_domain_error(error, call)
-        if isinstance(domain_error, DeadlineExceeded) and call.limit_s is not None:
+        is_over_limit = call.limit_s is not None and call.is_late(time.monotonic())
+        if isinstance(domain_error, DeadlineExceeded) and is_over_limit:
             message = f"the call took longer than {call.limit_s:g} s, the most this server allows"
             domain_error = DeadlineExceeded(message)
         if isinstance(domain_error, Overloaded | Unavailable) and domain_error.reason:
