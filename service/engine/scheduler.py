@@ -93,6 +93,7 @@ class Scheduler:
         self.rows -= job.params.num_rows
         self._source_tokens -= job.source_width
         self._cancelled.discard(job_id)
+        assert self._running or not (self.rows or self._source_tokens), "the budgets leak"
 
     def schedule(self, now: float, *, may_start: bool = True, encoded: Container[int] | None = None) -> Plan:
         """Return what to drop and what to start at this moment.
