@@ -1,6 +1,6 @@
-"""What computes a model on this machine: which device, and on a CPU which engine.
+"""Chooses what computes a model on this machine: the device, and on a CPU the native engine or ONNX Runtime.
 
-Imports no ONNX Runtime: the scheduler process asks, too.
+Does not import ONNX Runtime, because the scheduler process imports this module.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ class DeviceError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """A device, and why it is not the one that was hoped for."""
+    """A device, and the reason where it is not the fastest one."""
 
     device: Device
     reason: str = ""
@@ -67,7 +67,7 @@ class RuntimeChoice(NamedTuple):
 
 
 def choose_runtime(asked: Runtime, bundle: Bundle, precision: str | None, num_threads: int = 1) -> RuntimeChoice:
-    """Return the native engine unless the settings or something here stand against it."""
+    """Return the native engine, unless the settings, the bundle or this machine rule it out."""
     if asked == "onnxruntime":
         return RuntimeChoice("onnxruntime", "engine.runtime asks for it")
     if problem := native_problem(bundle, precision, num_threads):

@@ -10,14 +10,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from model.config import USUAL_PROFILE
 from model.spelling import ANYWHERE, WORD_START
+from service.engine.beams import Floats, Ints
 from service.engine.wire import SearchParams
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 _ROW_SHIFT = 32  # a row and a token in one integer
 

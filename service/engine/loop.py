@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from model.bundle import BundleError
-from service.engine.beam import BeamSearch, may_repeat, num_candidates
+from service.engine.beam_search import BeamSearch, may_repeat, num_candidates
 from service.engine.beams import StepOutcome
 from service.engine.runner import FULL_LANE, AheadRunner, DecoderState, LaunchingRunner, RecordingRunner, Runner
 from service.engine.scheduler import Drop, Scheduler, encoder_batches, scorer_batches
@@ -314,7 +314,7 @@ class EngineLoop:
         return first if sizes[first] < FULL_LANE else min(sizes, key=sizes.__getitem__)
 
     def _key(self, job: Job, lane: int) -> GroupKey:
-        """Return which sentences of a lane a job decodes with."""
+        """Return the key of the group of a lane that a job decodes with."""
         params, width = job.params, 0 if self._ahead_runner is not None else job.source_width
         candidates = num_candidates(params.beam_size, params.sampling_top_k)
         return GroupKey(lane, params.beam_size, width, params.use_shortlist, candidates)

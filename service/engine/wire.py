@@ -1,4 +1,4 @@
-"""What crosses between an engine and who runs it: what it is to run, jobs, outcomes, and their frames.
+"""What an engine and the process that runs it send each other: the spec, jobs, outcomes, reports, and their frames.
 
 Plain records, token ids and search parameters; no text, no gRPC, no NumPy.
 """
@@ -15,8 +15,7 @@ from service.errors import InternalError
 
 Device = Literal["cpu", "cuda"]
 Runtime = Literal["auto", "native", "onnxruntime"]  # of a CPU; auto: the native engine where it can serve the model
-ONNX_RUNTIME = "service.engine.worker:create_runner"  # the runner of exported graphs
-
+BUNDLE_RUNNER = "service.engine.worker:create_runner"  # native or ONNX Runtime, by the device and the bundle
 
 BUDGETS = ("max_rows", "max_source_tokens", "max_encode_tokens", "max_ahead_tokens", "encoder_run_tokens")
 
@@ -65,7 +64,7 @@ class EngineSpec:
     packed_weights: Path | None = None  # ... which is this file
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     heartbeat_interval_s: float = 0.25
-    runner_factory: str = ONNX_RUNTIME  # "module:function", called with this spec
+    runner_factory: str = BUNDLE_RUNNER  # "module:function", called with this spec
     preflight: str = ""  # "module:function", called with this spec before; its error ends the start.  Empty: nothing
     manifest_sha256: str = ""  # of the bundle to load; empty: any bundle in that directory
 
@@ -132,7 +131,7 @@ class Job(NamedTuple):
     prefix_ids: tuple[int, ...] = ()  # every hypothesis begins with them
     scored_ids: tuple[int, ...] | None = None  # a translation, without end-of-sentence, to score; None: search for one
     shows_heads: bool = False  # of a translation to score: whether the attention weights of all heads are wanted
-    # Whoever hands the job to an engine says the rest.
+    # Set by the pool that gives the job to an engine.
     id: int = 0
     deadline: float | None = None  # on time.monotonic(), which all processes of a machine share
     submitted_at: float | None = None  # same clock; None: when the engine gets it
@@ -217,7 +216,7 @@ Settled = JobResult | InternalError  # what became of a job whose call goes on, 
 
 @dataclass(slots=True, kw_only=True)
 class StepStats:
-    """What the engine did since its last report; sums and lists, so that reports can be added up."""
+    """What the engine did since its last report: sums and lists, which can be added up over reports."""
 
     steps: int = 0  # decoder graph runs; one step of the loop runs one per group of sentences
     loop_steps: int = 0  # decoder steps, where those of sentences that take turns count once
@@ -251,7 +250,7 @@ Command = Job | CancelJob  # a job is queued
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The process does its work now: an engine has loaded and warmed its model, a frontend takes calls."""
+    """The process works now: an engine has loaded and warmed its model, a frontend takes calls."""
 
     warnings: tuple[str, ...] = ()  # what is not as it should be, but good enough to serve
 
@@ -264,7 +263,7 @@ class StartFailed:
 
 
 class Report(NamedTuple):
-    """What has happened in an engine since its last report, if anything: also its sign of life."""
+    """What has happened in an engine since its last report; an empty one is a sign of life."""
 
     outcomes: tuple[Outcome, ...] = ()
     stats: StepStats | None = None

@@ -1,7 +1,7 @@
 """The process an engine lives in: what starts it, and its main loop.
 
-It talks to its parent in the frames of `wire.py`, over a socket pair.  The parent imports this module to
-start engines, so that NumPy and ONNX Runtime are loaded inside `main` only.  Nothing else in this part knows processes.
+It talks to its parent in the frames of `wire.py`, over a socket pair.  The parent imports this module to start engines,
+so NumPy and ONNX Runtime are imported inside functions only.  No other module of the engine knows processes.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from model.bundle import Bundle, BundleError
-from service.engine.faults import DEVICE_LOST_STATUS, DeviceLost
+from service.engine.device_errors import DEVICE_LOST_STATUS, DeviceLost
 from service.engine.wire import (
     FRAME_HEADER_BYTES,
     CancelJob,
@@ -174,7 +174,11 @@ def _serve(
     *,
     batch_gives_way: bool = False,
 ) -> NoReturn:
-    """Step while there is work, for as long as the process lives; of batch work alone behind other engines, if so."""
+    """Step while there is work, for as long as the process lives.
+
+    Args:
+        batch_gives_way: whether steps of batch work alone run behind those of other engines.
+    """
     stats_due_at = time.monotonic()
     has_worked, has_freed = True, False  # since the last stats; since it worked last
     interactive = set[int]()  # ids of jobs
@@ -219,7 +223,7 @@ def _take(inbox: "SimpleQueue[Command]", wait_s: float) -> Iterator[Command]:
 def return_freed_memory() -> None:
     """Return freed memory that the C library keeps to the system: up to 70 MB after long sentences, in a millisecond.
 
-    Figures: `bench_growth --panel memory`.  Elsewhere than with glibc, nothing happens.
+    Figures: `bench_growth --panel memory`.  Without glibc, nothing happens.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

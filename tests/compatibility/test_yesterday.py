@@ -22,7 +22,7 @@ from tests.compatibility.old_client import BEAM_SIZE, MAX_TARGET_TOKENS
 
 HERE = Path(__file__).resolve().parent
 DATES = ["2026_11_21"]
-ONNX_RUNTIME = "service.engine.worker:create_runner"
+BUNDLE_RUNNER = "service.engine.worker:create_runner"
 
 
 def bundle_of(date: str) -> Path:
@@ -42,7 +42,7 @@ def date(request) -> str:
 @pytest.fixture
 def server(start_server, date):
     """A server of that day's bundle, with the real engine."""
-    return start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle_of(date)), DRAGOMAN_ENGINE__RUNNER_FACTORY=ONNX_RUNTIME)
+    return start_server(DRAGOMAN_ENGINE__BUNDLE=str(bundle_of(date)), DRAGOMAN_ENGINE__RUNNER_FACTORY=BUNDLE_RUNNER)
 
 
 def test_old_bundle_gives_the_translations_it_gave(date):

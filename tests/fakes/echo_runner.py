@@ -32,7 +32,7 @@ import numpy.typing as npt
 from model.config import EOS_ID, UNK_ID, USUAL_PROFILE, ModelConfig
 from service.engine.beams import Candidates
 from service.engine.cpu.runner import CpuCache, CpuEncoded
-from service.engine.faults import explained
+from service.engine.device_errors import explained
 from service.engine.logits import Edits
 from service.engine.wire import EngineSpec, HeadWeights, SchedulerConfig, TokenScores
 from tests.fakes.plain_search import best_extensions

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from model.config import BOS_ID, EOS_ID
 from model.spelling import ANYWHERE, WORD_START
-from service.engine.beam import num_candidates
+from service.engine.beam_search import num_candidates
 from service.engine.beams import Candidates
 from service.engine.logits import Edits
 from service.engine.wire import FinishReason, Hypothesis, SearchParams

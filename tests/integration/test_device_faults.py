@@ -3,7 +3,7 @@
 import grpc
 
 from model.tokenizer import Tokenizer
-from service.engine.faults import DEVICE_LOST_STATUS
+from service.engine.device_errors import DEVICE_LOST_STATUS
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.server_process import start
 

@@ -20,7 +20,7 @@ from service.engine.beams import Candidates
 from service.engine.cpu.runner import MASKED, CpuRunner, open_session
 from service.engine.cuda.memory import Block, Bytes
 from service.engine.cuda.runner import GRAPHS, CudaRunner, Launched
-from service.engine.faults import DeviceOutOfMemory
+from service.engine.device_errors import DeviceOutOfMemory
 from service.engine.loop import EngineLoop
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Outcome, SchedulerConfig, SearchParams
 from tests.fakes.clock import Clock

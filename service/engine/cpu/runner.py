@@ -22,7 +22,7 @@ from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
 from service.engine.beams import Candidates, Floats, Ints
 from service.engine.choice import cpu_flags, multiplies_int8_exactly
-from service.engine.faults import explained
+from service.engine.device_errors import explained
 from service.engine.logits import NO_EDITS, Edits
 from service.engine.runner import (
     NO_HEAD_WEIGHTS,

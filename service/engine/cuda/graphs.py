@@ -27,7 +27,7 @@ from service.engine.cuda.kv_cache import CudaEncoded, CudaState, SlotMemory, sou
 from service.engine.cuda.memory import Device, Layout, Rows
 from service.engine.cuda.session import on_device
 from service.engine.cuda.slots import Arrays, StepMemory
-from service.engine.faults import explained
+from service.engine.device_errors import explained
 from service.engine.logits import NO_EDITS
 from service.engine.runner import StepGraph, layer_names, teacher_forced, token_scores
 from service.engine.wire import TokenScores, scored_shape

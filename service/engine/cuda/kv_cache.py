@@ -24,7 +24,7 @@ from model.config import ModelConfig
 from service.engine.beams import Ints
 from service.engine.cuda.memory import Device, Rows
 from service.engine.cuda.slots import WORD, Slots
-from service.engine.faults import explained
+from service.engine.device_errors import explained
 from service.engine.wire import SMALLEST_WIDTH
 
 HALF_MASKED = np.float16(-3e4)  # as `MASKED`, which half precision cannot hold

@@ -19,7 +19,7 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.config import ModelConfig
 from model.manifest import GPU_PRECISION
-from service.engine.beam import num_candidates
+from service.engine.beam_search import num_candidates
 from service.engine.beams import Candidates, Floats, Ints
 from service.engine.choice import library_problem
 from service.engine.cuda.graphs import NUM_LANES, BoundStep, CudaEncoder, CudaScorer, Steps

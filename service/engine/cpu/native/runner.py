@@ -1,7 +1,7 @@
 """Runs the encoder and the decoder step with the native library (`Runner`).
 
 What runs, and for whom, is decided by the loop, the scheduler and the search; only `decode_ahead` also ends the
-hypotheses of plain sentences, by the rule of `beam.py`.
+hypotheses of plain sentences, by the rule of `beam_search.py`.
 
 Axes: B sentences, K hypotheses of a sentence, S source, T target, C candidates, L decoder layers, H heads.
 """

@@ -19,7 +19,7 @@ from service.engine.cuda.kv_cache import (
 )
 from service.engine.cuda.memory import Layout, Rows
 from service.engine.cuda.slots import StepMemory
-from service.engine.faults import DeviceOutOfMemory
+from service.engine.device_errors import DeviceOutOfMemory
 from tests.fakes.host_device import HostDevice
 
 MODEL = ModelConfig(num_decoder_layers=2, num_heads=3, head_width=4)

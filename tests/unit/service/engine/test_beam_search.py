@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID, USUAL_PROFILE, DecodingProfile, StopRule
 from model.search import BeamConfig, beam_search
-from service.engine.beam import BeamSearch
+from service.engine.beam_search import BeamSearch
 from service.engine.beams import LOOP_TOKENS, StepOutcome
 from service.engine.wire import FinishReason, SearchParams
 from tests.fakes.plain_search import (
