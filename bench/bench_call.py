@@ -249,7 +249,7 @@ def _run_without_engine() -> None:
             results.append(result)
         return results
 
-    CallScheduler.run_now = answer  # type: ignore[method-assign]
+    CallScheduler.run_admitted = answer  # type: ignore[method-assign]
     app(["serve"])
 
 

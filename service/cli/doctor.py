@@ -23,7 +23,7 @@ from service.engine.cpu.native.library import instruction_set
 from service.engine.wire import FinishReason
 from service.errors import DragomanError
 from service.extras import how_to_install
-from service.models.repository import BundleSource, BundleVersion, bundle_source
+from service.models.repository import BundleCandidate, BundleSource, bundle_source
 from service.ranges import ANY_PORT
 from service.records import TranslateOptions
 from service.threads import affine_cpus, available_threads, cpu_quota
@@ -213,7 +213,7 @@ def check_port(subject: str, host: str, port: int) -> Finding:
     return Finding(Level.PASS, subject, f"{address} is free")
 
 
-def check_bundle(candidate: BundleVersion) -> Finding:
+def check_bundle(candidate: BundleCandidate) -> Finding:
     """Check every file of the model against its manifest, and its name against its directory."""
     from model.bundle import Bundle
     from service.models.repository import check_identity

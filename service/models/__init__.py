@@ -1,4 +1,4 @@
 """The models of a server: found on disk, checked, loaded, replaced and unloaded.
 
-A loaded model passes jobs to its engines; its codec converts text to token ids and back.
+`CallScheduler` has the engines of a model do the jobs of a call.  A model's codec converts text to token ids and back.
 """

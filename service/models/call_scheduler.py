@@ -1,4 +1,4 @@
-"""Lets calls in, and has the engines of models work for them.
+"""Lets calls in and has the engines do their jobs: where the calls of all protocols meet the scheduler.
 
     room for the characters -> answered before? -> room for the tokens -> in time? -> a job for each segment -> results
 
@@ -25,17 +25,17 @@ _Result = TypeVar("_Result")
 
 
 class Work(NamedTuple):
-    """What one call wants from the engines at once."""
+    """The jobs that one call has for the engines at once."""
 
-    jobs: Sequence[Job]  # those of a call that was not let in before search alike, or all score
-    allow_smaller_beam: bool = False  # where much work waits
-    may_use_cache: bool = True  # whether sentences may have the answers that were given before
-    is_continuation: bool = False  # of a call that was let in: it is not refused any more for want of room or time
+    jobs: Sequence[Job]  # of a call that was not let in before: all with the same search, or all to be scored
+    allow_smaller_beam: bool = False  # the scheduler may make beams smaller where much work waits
+    may_use_cache: bool = True  # sentences may get the answers that an engine gave before
+    is_continuation: bool = False  # of a call that was let in: it is no longer refused for lack of room or time
     characters: int = 0  # of the texts, unless it is a continuation
 
 
 class CallScheduler:
-    """What calls find in the scheduler process; a frontend in another process has a `RemoteScheduler` in its place."""
+    """The scheduler of all models, in the scheduler process; a frontend in another process has a `RemoteScheduler`."""
 
     def __init__(self, catalogue: Catalogue, limits: LimitsConfig, cache: TranslationCache | None = None) -> None:
         """Let calls in that find their models in `catalogue`; without a cache, every sentence goes to an engine."""
@@ -58,7 +58,7 @@ class CallScheduler:
             await model.load(call, reservation)
 
     def refuse_early(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
-        """Raise Overloaded if no text, however short, can be taken; before a long one is tokenised."""
+        """Raise Overloaded if not even the shortest text can be taken; called before a long one is tokenised."""
         _check_time((), model.default_params, call, reservation, _pool_of(model))
 
     async def run(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
@@ -69,23 +69,23 @@ class CallScheduler:
             DeadlineExceeded, Unavailable: the call has no answer; jobs that still run are cancelled.
         """
         if not reservation.is_of_stream:
-            return await self.run_now(model, work, call, reservation)
+            return await self.run_admitted(model, work, call, reservation)
         if work.is_continuation:
             with reservation.part() as own:
-                return await self.run_now(model, work, call, own)
-        return await self._in_turn(model, call, lambda own: self._run_anew(model, work, call, own))
+                return await self.run_admitted(model, work, call, own)
+        return await self._in_turn(model, call, lambda own: self._admit_and_run(model, work, call, own))
 
-    async def run_for(self, model: ServedModel, work: Work, call: Call, kind: Kind) -> list[Settled]:
-        """Have a model work for a call of another process, where its reservation is of this kind; raises as `run`."""
+    async def run_for_frontend(self, model: ServedModel, work: Work, call: Call, kind: Kind) -> list[Settled]:
+        """Do as `run` for a call in the process of a frontend, where its reservation is of this kind."""
         if kind == "stream":
-            return await self._in_turn(model, call, lambda own: self._run_anew(model, work, call, own))
+            return await self._in_turn(model, call, lambda own: self._admit_and_run(model, work, call, own))
         if kind == "part":
             reservation = self.admission.admit_part(call.caller)
         else:
             now = time.monotonic()
             reservation = self.admission.admit(call.texts, now=now, deadline=call.deadline, caller=call.caller)
         with reservation:
-            return await self._run_anew(model, work, call, reservation)
+            return await self._admit_and_run(model, work, call, reservation)
 
     async def all_left(self) -> None:
         """Return when every call that was let in has been answered."""
@@ -96,7 +96,7 @@ class CallScheduler:
     async def _in_turn(
         self, model: ServedModel, call: Call, step: Callable[[Reservation], Awaitable[_Result]]
     ) -> _Result:
-        """Return what a step gives that has a reservation of its own, once that is not refused."""
+        """Try a step for one text of a stream again, each time with a new reservation, until admission lets it in."""
         # Whoever waits in one line waits for the same reason: limits are of a caller, of a model and of a class.
         line = (call.caller.identity, model.info.name, call.priority)
         retry_after_s: float | None = None
@@ -116,15 +116,17 @@ class CallScheduler:
                     retry_after_s = _pause_s(error)
                     place.join()  # it has left the line if an engine was too full for what admission had let in
 
-    async def _run_anew(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """Have a model work whose texts hold nothing yet."""
+    async def _admit_and_run(
+        self, model: ServedModel, work: Work, call: Call, reservation: Reservation
+    ) -> list[Settled]:
+        """Run work whose texts hold no room yet."""
         reservation.take_characters(work.characters)
         if not model.is_loaded:
             await model.load(call, reservation)
-        return await self.run_now(model, work, call, reservation)
+        return await self.run_admitted(model, work, call, reservation)
 
-    async def run_now(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
-        """As `run`, for texts whose characters the reservation holds."""
+    async def run_admitted(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+        """Run work whose characters the reservation holds."""
         pool = _pool_of(model)
         if work.allow_smaller_beam:
             threshold_s = self._limits.brownout_seconds
@@ -132,7 +134,7 @@ class CallScheduler:
         try:
             if self._cache is not None and work.may_use_cache:
                 return await _run_cached(self._cache, model, work, call, reservation)
-            return await run_work(work, call, reservation, pool)
+            return await run_jobs(work, call, reservation, pool)
         except Overloaded as error:
             if error.reason in {"queue_seconds", "deadline_unattainable"}:
                 error.wait = self._wait_of(call)
@@ -173,11 +175,11 @@ def _pause_s(refusal: Overloaded) -> float:
 async def _run_cached(
     cache: TranslationCache, model: ServedModel, work: Work, call: Call, reservation: Reservation
 ) -> list[Settled]:
-    """Return what the cache has, and what the engines make of the rest, each sentence once."""
-    # What is never kept has its place as its key.
+    """Take results from the cache, and have the engines do the rest, each different job once."""
+    # A job that is never kept has its place as its key.
     keys = [cache.key(model.number, call.caller, job) or place for place, job in enumerate(work.jobs)]
     settled: dict[Key | int, Settled] = {}
-    asked: dict[Key | int, int] = {}  # the place of the sentence that an engine is asked about
+    asked: dict[Key | int, int] = {}  # place of the job that an engine does
     for place, key in enumerate(keys):
         if key in settled or key in asked:
             continue
@@ -187,7 +189,7 @@ async def _run_cached(
             asked[key] = place
     if asked:
         rest = work._replace(jobs=[work.jobs[place] for place in asked.values()])
-        for key, result in zip(asked, await run_work(rest, call, reservation, _pool_of(model)), strict=True):
+        for key, result in zip(asked, await run_jobs(rest, call, reservation, _pool_of(model)), strict=True):
             settled[key] = result
             if isinstance(key, Key) and isinstance(result, JobResult):
                 cache.keep(key, result)
@@ -218,8 +220,8 @@ def with_smaller_beam(work: Work, *, waiting_s: float, threshold_s: float | None
     return work._replace(jobs=[job._replace(params=halved(job.params)) for job in work.jobs])
 
 
-async def run_work(work: Work, call: Call, reservation: Reservation, pool: EnginePool) -> list[Settled]:
-    """Have the engines do all jobs, as `CallScheduler.run`."""
+async def run_jobs(work: Work, call: Call, reservation: Reservation, pool: EnginePool) -> list[Settled]:
+    """Take room for the jobs, check the time, and have the engines do them; raises as `CallScheduler.run`."""
     jobs = [_in_one_row(job) if job.scored_ids is not None else job for job in work.jobs]
     lengths = [job.num_tokens for job in jobs]
     reservation.take_tokens(sum(lengths), is_continuation=work.is_continuation)

@@ -1,4 +1,4 @@
-"""The models that calls can ask for, which one a request means, and between which languages it then translates."""
+"""The models that serve, and the choice among them: which model a request means, and between which languages."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a server offers of a model, and the options of a request as search parameters.
+"""Describes a model to callers, and turns the options of a request into search parameters.
 
 The range of each option stands at its field of `TranslateOptions`.
 """

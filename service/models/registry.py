@@ -1,6 +1,6 @@
-"""The versions of models that a server has: those that serve, load or leave, and those that were refused.
+"""All versions of models in a server: those that serve, load or drain, and those that were refused.
 
-Calls find the models that serve in the registry's catalogue.  The reloader decides which versions come and go.
+Calls find the models that serve in the catalogue of the registry.  The reloader decides which versions come and go.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from typing import Protocol
 from service.config import ServerConfig
 from service.engine.worker import return_freed_memory
 from service.errors import DragomanError
-from service.models.cache import ModelCache
 from service.models.catalogue import Catalogue
-from service.models.loaded import LoadedModel, ModelState
-from service.models.repository import BundleVersion
+from service.models.model_cache import ModelCache
+from service.models.repository import BundleCandidate
 from service.models.translation_cache import TranslationCache
+from service.models.version import ModelState, ModelVersion
 from service.scheduler.pool import EnginePool
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics
@@ -36,7 +36,7 @@ _GAUGES: dict[str, Callable[[EnginePool], float]] = {
 
 
 class Result(StrEnum):
-    """What became of a version; the values are those of `admin.proto`."""
+    """The outcome for a version at a reload; the values are those of `admin.proto`."""
 
     LOADED = "loaded"
     RETIRED = "retired"
@@ -46,7 +46,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChange:
-    """What became of one version at a reload."""
+    """The outcome for one version at a reload."""
 
     name: str
     version: str
@@ -59,7 +59,7 @@ class Refusal:
     """A candidate that may not serve."""
 
     name: str  # of the model that it is a version of
-    candidate: BundleVersion
+    candidate: BundleCandidate
     error: Exception
 
     @property
@@ -75,13 +75,13 @@ class Refusal:
 
 
 class ModelUsers(Protocol):
-    """The frontends in processes of their own, whose calls find the models that they are offered."""
+    """The frontends in processes of their own; their calls find the models that the registry offers."""
 
-    async def offer(self, models: Sequence[LoadedModel]) -> None:
+    async def offer(self, models: Sequence[ModelVersion]) -> None:
         """Return when calls find these models, and no others."""
         ...
 
-    async def drained(self, model: LoadedModel) -> None:
+    async def drained(self, model: ModelVersion) -> None:
         """Return when no call uses a model that is offered no more."""
         ...
 
@@ -97,17 +97,19 @@ class Registry:
         self.catalogue = Catalogue()
         self.translation_cache = TranslationCache(config.limits.translation_cache_mb << 20, metrics)
         self.frontends: ModelUsers | None = None  # in processes of their own; None: there are none
-        self._serving: dict[str, LoadedModel] = {}  # by the candidate's name; the default first, then in order of names
-        self._loading: set[LoadedModel] = set()
-        self._leaving: dict[LoadedModel, asyncio.Task[None]] = {}
+        self._serving: dict[
+            str, ModelVersion
+        ] = {}  # by the candidate's name; the default first, then in order of names
+        self._loading: set[ModelVersion] = set()
+        self._leaving: dict[ModelVersion, asyncio.Task[None]] = {}
         self._refusals: dict[Path, Refusal] = {}  # by directory, in the order in which they were refused
 
     @property
-    def models(self) -> list[LoadedModel]:
+    def models(self) -> list[ModelVersion]:
         return list(self._serving.values())
 
     @property
-    def versions(self) -> list[LoadedModel]:
+    def versions(self) -> list[ModelVersion]:
         return [*self._serving.values(), *self._loading, *self._leaving]
 
     @property
@@ -121,18 +123,18 @@ class Registry:
         return bool(self._serving) and all(one.pool.is_ready for one in self.models if one.is_loaded)
 
     def is_refused(self, name: str) -> bool:
-        """Whether a version of this model lies there, above the one that serves, that may not serve."""
+        """Whether the source has a version of this model, above the one that serves, that was refused."""
         return any(refusal.name == name for refusal in self._refusals.values())
 
-    def serving(self, candidate: BundleVersion) -> LoadedModel | None:
+    def serving(self, candidate: BundleCandidate) -> ModelVersion | None:
         """Return the model that serves this very bundle."""
         model = self._serving.get(candidate.name)
         if model is None or model.candidate.directory != candidate.directory:
             return None
         return model if model.candidate.manifest_sha256 == candidate.manifest_sha256 else None
 
-    async def start(self, model: LoadedModel) -> None:
-        """Start a version that is to serve next, or end it; only one other of its model is there meanwhile."""
+    async def start(self, model: ModelVersion) -> None:
+        """Start a version that is to serve next; where that fails, end it.  At most one other of its model runs."""
         if leaving := [task for old, task in self._leaving.items() if old.candidate.name == model.candidate.name]:
             await asyncio.wait(leaving)  # never three versions of a model at once
         self._loading.add(model)
@@ -144,7 +146,7 @@ class Registry:
         finally:
             self._loading.discard(model)
 
-    def publish(self, model: LoadedModel) -> list[ModelChange]:
+    def publish(self, model: ModelVersion) -> list[ModelChange]:
         """Have later requests find this version, which has started, in place of an earlier one."""
         name, info = model.candidate.name, model.info
         retired = [self.retire(name)] if name in self._serving else []
@@ -174,11 +176,11 @@ class Registry:
         return self._changed(info.name, info.version, Result.RETIRED)
 
     async def spread(self) -> None:
-        """Return when calls find what was published and retired, also where they are received elsewhere."""
+        """Return when the calls in all frontends find what was published, and no longer what was retired."""
         if self.frontends is not None:
             await self.frontends.offer(self.models)
 
-    def refuse(self, candidate: BundleVersion, error: Exception) -> ModelChange:
+    def refuse(self, candidate: BundleCandidate, error: Exception) -> ModelChange:
         """Remember that this candidate may not serve, and why."""
         # A single bundle of any name replaces the model that serves.
         name = candidate.name or next((one.info.name for one in self.models), candidate.directory.name)
@@ -206,7 +208,7 @@ class Registry:
         await asyncio.gather(*map(self.model_cache.forget, self.versions))
         await asyncio.gather(*(one.close() for one in self.versions))
 
-    async def _end(self, model: LoadedModel) -> None:
+    async def _end(self, model: ModelVersion) -> None:
         which = {"model": model.info.name, "version": model.info.version}
         try:
             async with asyncio.timeout(self._drain_s):

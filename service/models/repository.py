@@ -40,8 +40,8 @@ class RepositoryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BundleVersion:
-    """A directory that may hold a version of a model, and is a candidate for serving it."""
+class BundleCandidate:
+    """A directory that may contain a version of a model; the check says whether it may serve."""
 
     directory: Path
     name: str = ""  # that its manifest must have; empty: any
@@ -58,11 +58,11 @@ class BundleVersion:
 
 
 # By name, the default first and the others in alphabetical order; each name has its highest version first.
-BundleVersions = dict[str, tuple[BundleVersion, ...]]
+BundleCandidates = dict[str, tuple[BundleCandidate, ...]]
 
 
 # Lists the candidates that are there now; raises RepositoryError where there is none.
-BundleSource = Callable[[], BundleVersions]
+BundleSource = Callable[[], BundleCandidates]
 
 
 def bundle_source(config: "ServerConfig") -> BundleSource:
@@ -73,7 +73,7 @@ def bundle_source(config: "ServerConfig") -> BundleSource:
     return scan_included if bundle is None else lambda: {"": (_candidate(bundle),)}  # of any name
 
 
-def scan_included(directory: Path = PRETRAINED_DIR) -> BundleVersions:
+def scan_included(directory: Path = PRETRAINED_DIR) -> BundleCandidates:
     """Return the package's models, named after their directories, all required; English-German is the default."""
     found = included_bundle_dirs(directory)
     if not found:
@@ -87,7 +87,7 @@ def scan_included(directory: Path = PRETRAINED_DIR) -> BundleVersions:
     }
 
 
-def scan_repository(directory: Path) -> BundleVersions:
+def scan_repository(directory: Path) -> BundleCandidates:
     """Return what lies at NAME/VERSION/ in a directory, or raise RepositoryError."""
     try:
         found = {name.name: _versions(name) for name in _directories(directory)}
@@ -111,7 +111,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def _versions(name: Path) -> tuple[BundleVersion, ...]:
+def _versions(name: Path) -> tuple[BundleCandidate, ...]:
     """Candidates of one name, the highest version first; a directory that cannot be read is a candidate itself."""
     try:
         found = _directories(name)
@@ -138,7 +138,7 @@ def _is_directory(path: Path) -> bool:
         return True
 
 
-def _candidate(directory: Path, *, name: str = "", version: str = "") -> BundleVersion:
+def _candidate(directory: Path, *, name: str = "", version: str = "") -> BundleCandidate:
     traces = []  # a line for each file, which changes when somebody writes to the file or replaces it
     for parent, _, files in os.walk(directory):
         for file in files:
@@ -153,7 +153,7 @@ def _candidate(directory: Path, *, name: str = "", version: str = "") -> BundleV
     except OSError:
         manifest_sha256 = ""
     fingerprint = hashlib.sha256("\n".join(sorted(traces)).encode("utf-8", "surrogateescape")).hexdigest()
-    return BundleVersion(
+    return BundleCandidate(
         directory=directory, name=name, version=version, manifest_sha256=manifest_sha256, fingerprint=fingerprint
     )
 
@@ -168,7 +168,7 @@ class BundleChecker:
         self._device = config.engine.device
         self._precision = config.engine.precision
 
-    def __call__(self, candidate: BundleVersion) -> Bundle:
+    def __call__(self, candidate: BundleCandidate) -> Bundle:
         """Return the checked bundle, or raise BundleError."""
         bundle = Bundle.load(candidate.directory)
         check_identity(bundle, candidate)
@@ -179,10 +179,10 @@ class BundleChecker:
 
 
 def check_until_good(
-    check: Callable[[BundleVersion], Bundle], candidates: Sequence[BundleVersion]
-) -> dict[BundleVersion, Bundle | Exception]:
+    check: Callable[[BundleCandidate], Bundle], candidates: Sequence[BundleCandidate]
+) -> dict[BundleCandidate, Bundle | Exception]:
     """Check candidates in their order until one is good; return the bundle or the error of each one checked."""
-    checked: dict[BundleVersion, Bundle | Exception] = {}
+    checked: dict[BundleCandidate, Bundle | Exception] = {}
     for candidate in candidates:
         try:
             checked[candidate] = check(candidate)
@@ -192,7 +192,7 @@ def check_until_good(
     return checked
 
 
-def check_identity(bundle: Bundle, candidate: BundleVersion) -> None:
+def check_identity(bundle: Bundle, candidate: BundleCandidate) -> None:
     """Raise BundleError unless the bundle is the model and version that its directory is named after."""
     manifest = bundle.manifest
     for what, wanted, found in (

@@ -1,10 +1,10 @@
-"""Translations of sentences that an engine gave before: real traffic repeats itself, and engines answer the same again.
+"""Keeps the results of engines, because real traffic repeats its sentences and an engine gives the same result again.
 
-What is kept is what an engine was asked for and what it said, token ids both; texts, glossaries and formats never come
-here.  Not kept is what is drawn at random, and what has phrases to suppress, which are large and rarely the same.
+An entry has the token ids of a job and of its hypotheses; texts, glossaries and formats never come here.  Results that
+are drawn at random are not kept, nor those with suppressed phrases, which are large and rarely the same.
 
-Callers with an API key, or whom a trusted proxy names, have entries of their own: a kept answer comes sooner, so that
-whoever could ask for another one's would learn what that one has had translated.  All others share theirs.
+A caller with an API key, or one that a trusted proxy names, has entries of its own: a kept result comes sooner, so with
+shared entries a caller could find out what another one has had translated.  All other callers share theirs.
 """
 
 from array import array
@@ -22,7 +22,7 @@ _MAX_SHARE = 16  # an entry takes at most one of so many parts of the room
 
 
 class Key(NamedTuple):
-    """What an engine's answer depends on, and whose it is."""
+    """All that a result depends on, and the caller that it belongs to."""
 
     model: int  # the version of a model; its number, which none later gets
     caller: Identity | None  # None: anybody
@@ -40,7 +40,7 @@ _Kept = tuple[tuple[bytes, float, FinishReason], ...]  # hypotheses
 
 
 class TranslationCache:
-    """Answers of all models, as many as there is room for; the least recently used ones go first."""
+    """Results of all models, as many as there is room for; the least recently used ones are dropped."""
 
     def __init__(self, max_bytes: int, metrics: Metrics) -> None:
         """Keep nothing yet; with `max_bytes` 0, never anything."""
@@ -62,7 +62,7 @@ class TranslationCache:
         return Key(model, whose, params, _packed(job.source_ids), _packed(prefix_ids) if prefix_ids else b"")
 
     def find(self, key: Key) -> JobResult | None:
-        """Return the answer, which took no time and no steps now; None: it is not there."""
+        """Return the kept result, without times and steps; None: there is none."""
         kept = self._entries.get(key)
         self._metrics.translation_cache_asked(is_hit=kept is not None)
         if kept is None:
@@ -72,7 +72,7 @@ class TranslationCache:
         return JobResult(-1, hypotheses, 0.0, 0.0, 0.0, num_steps=0, beam_size=key.params.beam_size)
 
     def keep(self, key: Key, result: JobResult) -> None:
-        """Keep an answer that was not there, if it is not too large."""
+        """Keep a result that was not there, if it is not too large."""
         kept = tuple([(_packed(one.token_ids), one.score, one.finish_reason) for one in result.hypotheses])
         num_bytes = _size(key, kept)
         if num_bytes * _MAX_SHARE > self.max_bytes or key in self._entries:
@@ -84,7 +84,7 @@ class TranslationCache:
             self._metrics.translation_cache_evicted()
 
     def forget(self, model: int) -> None:
-        """Drop what a version has said that serves no more."""
+        """Drop the results of a version that no longer serves."""
         for key in [key for key in self._entries if key.model == model]:
             self.num_bytes -= _size(key, self._entries.pop(key))
 

@@ -20,7 +20,7 @@ from service.config import ServerConfig
 from service.engine.wire import Settled
 from service.errors import InternalError, Unavailable
 from service.models.call_scheduler import CallScheduler, Work
-from service.models.loaded import LoadedModel
+from service.models.version import ModelVersion
 from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
 from service.scheduler.admission import Kind, Reservation
@@ -70,7 +70,7 @@ class Frontends:
         self.status = status
         self.scheduler = scheduler
         self.spare = Spare("edge", _command_line)  # takes the place of the next process that is lost
-        self.models: dict[int, LoadedModel] = {}  # that calls may use, by number
+        self.models: dict[int, ModelVersion] = {}  # that calls may use, by number
         self.processes = [FrontendProcess(self, number) for number in range(num_frontends(config))]
         self._holders: list[socket.socket] = []  # of the ports that the processes share
 
@@ -104,12 +104,12 @@ class Frontends:
             raise InternalError(f"a frontend did not start: {reason}") from reason
         return ports
 
-    async def offer(self, models: Sequence[LoadedModel]) -> None:
+    async def offer(self, models: Sequence[ModelVersion]) -> None:
         """Have calls find these models, and no others, and return when they do."""
         self.models |= {model.number: model for model in models}
         await asyncio.gather(*(process.offer(models) for process in self.processes))
 
-    async def drained(self, model: LoadedModel) -> None:
+    async def drained(self, model: ModelVersion) -> None:
         """Return when no call uses a model that is offered no more."""
         await asyncio.gather(*(process.drained(model.number) for process in self.processes))
         self.models.pop(model.number, None)
@@ -159,7 +159,7 @@ class FrontendProcess(SchedulerService):
         )
         self.lag_s = 0.0  # of its event loop, the worst in the last seconds
         self._peer = Peer()  # there is no process yet
-        self._models: tuple[LoadedModel, ...] = ()  # that its calls are to find
+        self._models: tuple[ModelVersion, ...] = ()  # that its calls are to find
         self._state = STARTING
         self._calls: set[Call] = set()  # that engines work for
         self._streams: dict[int, Reservation] = {}
@@ -174,7 +174,7 @@ class FrontendProcess(SchedulerService):
         await self.supervisor.start()
         self._begin()
 
-    async def offer(self, models: Sequence[LoadedModel]) -> None:
+    async def offer(self, models: Sequence[ModelVersion]) -> None:
         """Return when its calls find these models, and those of each process that replaces it will."""
         self._models = tuple(models)
         await self._ask(asyncio.shield(self._send_offer()))
@@ -290,7 +290,7 @@ class FrontendProcess(SchedulerService):
         self._calls.add(call)
         try:
             with loaded.in_use:
-                return await self._frontends.scheduler.run_for(loaded, work, call, kind)
+                return await self._frontends.scheduler.run_for_frontend(loaded, work, call, kind)
         finally:
             self._calls.discard(call)
 

@@ -19,10 +19,10 @@ from service.config import EngineConfig, ServerConfig
 from service.engine.choice import RuntimeChoice, choose_runtime
 from service.engine.wire import GPU_BUDGETS, Device, EngineSpec, Runtime, SchedulerConfig
 from service.models.info import describe
-from service.models.loaded import LoadedModel
 from service.models.registry import Registry
-from service.models.repository import IN_ENGINE, BundleChecker, BundleVersion, bundle_source, device_for
-from service.models.watch import Reloader
+from service.models.reloader import Reloader
+from service.models.repository import IN_ENGINE, BundleCandidate, BundleChecker, bundle_source, device_for
+from service.models.version import ModelVersion
 from service.scheduler.pool import EnginePool, PoolConfig
 from service.telemetry.logs import get_logger
 from service.telemetry.metrics import Metrics
@@ -53,7 +53,7 @@ class ModelParts:
         # For texts that are too long for the event loop.
         self.executor = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
-    def make_model(self, candidate: BundleVersion, bundle: Bundle) -> LoadedModel:
+    def make_model(self, candidate: BundleCandidate, bundle: Bundle) -> ModelVersion:
         """Make a model that runs this bundle as the settings say; it is not started."""
         config, asked = self._config, self._config.engine.device
         choice = device_for(bundle, asked)
@@ -73,7 +73,7 @@ class ModelParts:
         )
         info = describe(bundle, config.engine.precision, choice.device, max_beam_size=config.limits.max_beam_size)
         info = replace(info, runtime=runtime.runtime, runtime_detail=runtime.detail)
-        return LoadedModel(candidate, bundle, info, pool, config, self.registry.model_cache)
+        return ModelVersion(candidate, bundle, info, pool, config, self.registry.model_cache)
 
     async def close(self) -> None:
         """End everything, in whatever state it is."""

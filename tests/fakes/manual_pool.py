@@ -14,9 +14,9 @@ from service.errors import InternalError
 from service.models.catalogue import UseCount
 from service.models.codec import TextCodec
 from service.models.info import search_params
-from service.models.loaded import LoadedModel
 from service.models.registry import Registry
-from service.models.repository import BundleVersion
+from service.models.repository import BundleCandidate
+from service.models.version import ModelVersion
 from service.records import NO_OPTIONS, ModelInfo
 from service.telemetry.metrics import Metrics
 from tests.fakes.character_spans import CharacterSpans
@@ -119,12 +119,12 @@ class ManualModel:
         return search_params(self.info, NO_OPTIONS)
 
     @property
-    def candidate(self) -> BundleVersion:
-        return BundleVersion(directory=Path(self.info.name), name=self.info.name)
+    def candidate(self) -> BundleCandidate:
+        return BundleCandidate(directory=Path(self.info.name), name=self.info.name)
 
 
 def registry_of(*models: ManualModel) -> Registry:
     registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), Metrics())
     for model in models:
-        registry.publish(cast("LoadedModel", model))
+        registry.publish(cast("ModelVersion", model))
     return registry

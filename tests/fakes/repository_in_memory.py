@@ -9,10 +9,10 @@ from typing import Any
 
 from service.config import LimitsConfig, ServerConfig
 from service.models.catalogue import UseCount
-from service.models.loaded import ModelState
 from service.models.registry import ModelChange, Registry, Result
-from service.models.repository import BundleVersion, BundleVersions, RepositoryError, version_order
-from service.models.watch import Reloader
+from service.models.reloader import Reloader
+from service.models.repository import BundleCandidate, BundleCandidates, RepositoryError, version_order
+from service.models.version import ModelState
 from service.records import ModelInfo
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of
@@ -30,7 +30,7 @@ def idle_engines(load: int = 0) -> Any:
 class FakeModel:
     """A version that serves as soon as `gate` is open."""
 
-    candidate: BundleVersion
+    candidate: BundleCandidate
     info: ModelInfo
     gate: asyncio.Event
     error: Exception | None = None
@@ -72,17 +72,17 @@ class Directory:
         make_model: Any = self.make_model
         self.reloader = Reloader(self.registry, self.scan, self.check, make_model, watch_period_s=0.001)
 
-    def scan(self) -> BundleVersions:
+    def scan(self) -> BundleCandidates:
         self.were_daemons.append(threading.current_thread().daemon)
         if not self.content:
             raise RepositoryError("model repository is empty")
         names = sorted({key.partition("/")[0] for key in self.content})
         return {name: tuple(self.candidates(name)) for name in names}
 
-    def candidates(self, name: str) -> list[BundleVersion]:
+    def candidates(self, name: str) -> list[BundleCandidate]:
         versions = [key.partition("/")[2] for key in self.content if key.startswith(f"{name}/")]
         return [
-            BundleVersion(
+            BundleCandidate(
                 directory=Path(name) / version,
                 name=name,
                 version=version,
@@ -93,7 +93,7 @@ class Directory:
             for version in sorted(versions, key=version_order, reverse=True)
         ]
 
-    def check(self, candidate: BundleVersion) -> Any:
+    def check(self, candidate: BundleCandidate) -> Any:
         self.checked.append(candidate.label)
         self.were_daemons.append(threading.current_thread().daemon)
         if candidate.label not in self.content:
@@ -102,7 +102,7 @@ class Directory:
             raise error
         return SimpleNamespace()
 
-    def make_model(self, candidate: BundleVersion, bundle: object) -> FakeModel:
+    def make_model(self, candidate: BundleCandidate, bundle: object) -> FakeModel:
         info = model_info(candidate.name, candidate.version)
         self.made.append(FakeModel(candidate, info, self.gate, self.broken.get(candidate.label)))
         return self.made[-1]
@@ -135,7 +135,7 @@ def registry_of(*infos: ModelInfo, pool: Any = None) -> Registry:
     """A registry in which these models serve, in the order of their names; none of them can translate."""
     registry = Registry(ServerConfig(limits=LimitsConfig(max_request_seconds=5.0)), Metrics())
     for info in infos:
-        candidate = BundleVersion(directory=Path(info.name), name=info.name)
+        candidate = BundleCandidate(directory=Path(info.name), name=info.name)
         host: Any = FakeModel(candidate, info, asyncio.Event(), pool=pool)
         registry.publish(host)
     return registry

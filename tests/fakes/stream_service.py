@@ -105,7 +105,7 @@ class ScriptedScheduler(CallScheduler):
     def refuse_early(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
         pass
 
-    async def run_now(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
+    async def run_admitted(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         return await cast("OneModel", model).run(work, call, reservation)
 
 

@@ -1,6 +1,6 @@
-"""dragoman.admin.v1.AdminService: what the server is doing, its models looked at again, the level of its log.
+"""dragoman.admin.v1.AdminService: the status of the server, a reload of its models, the level of its log.
 
-Served on an address of its own, where only operators reach it.
+It has an address of its own, which only operators reach.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from typing import Any
 from protos import admin_pb2 as pb
 from service.call import Call
 from service.errors import DragomanError, FailedPrecondition, InvalidInput
-from service.models.loaded import LoadedModel
 from service.models.registry import ModelChange, Refusal, Result
-from service.models.watch import Reloader
+from service.models.reloader import Reloader
+from service.models.version import ModelVersion
 from service.telemetry.logs import describe_error, get_logger
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"]
@@ -29,7 +29,7 @@ class AdminServicer:
         set_log_level: Callable[[str], str],
         reloader: Reloader,
     ) -> None:
-        """Answer with the work of others.
+        """Reload nothing yet.
 
         Args:
             read: returns the status with so many requests listed, as `encode_status`.
@@ -81,7 +81,7 @@ def _log_failure(reload: "asyncio.Task[Sequence[ModelChange]]") -> None:
 
 
 def encode_status(
-    hosts: Iterable[LoadedModel],
+    versions: Iterable[ModelVersion],
     refusals: Iterable[Refusal],
     calls: Collection[Call],
     *,
@@ -93,20 +93,20 @@ def encode_status(
     """Return the message at the time `now`; it lists the oldest requests, and 0 means the default number of them."""
     oldest = sorted(calls, key=lambda call: call.started)[: max_requests or DEFAULT_MAX_REQUESTS]
     return pb.GetStatusResponse(
-        models=[*(_encode_host(host, now) for host in hosts), *map(_encode_refusal, refusals)],
+        models=[*(_encode_version(one, now) for one in versions), *map(_encode_refusal, refusals)],
         requests=[_encode_call(call, now) for call in oldest],
         num_requests=num_requests,
         **facts,
     )
 
 
-def _encode_host(host: LoadedModel, now: float) -> pb.ModelStatus:
-    info, pool = host.info, host.pool
+def _encode_version(model: ModelVersion, now: float) -> pb.ModelStatus:
+    info, pool = model.info, model.pool
     return pb.ModelStatus(
         name=info.name,
         version=info.version,
-        state=host.state,
-        sha256_12=host.sha256_12,
+        state=model.state,
+        sha256_12=model.sha256_12,
         source_language=info.source_language,
         target_language=info.target_language,
         precision=info.precision,

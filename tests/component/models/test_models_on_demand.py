@@ -21,9 +21,9 @@ from service.call import Call
 from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ModelsConfig, ServerConfig
 from service.engine.worker import create_runner
 from service.errors import Overloaded, Unavailable
-from service.models import cache as model_cache
+from service.models import model_cache
 from service.models.call_scheduler import CallScheduler
-from service.models.loaded import LoadedModel, ModelState
+from service.models.version import ModelState, ModelVersion
 from service.records import TranslationRequest
 from service.server.model_hosting import ModelParts
 from service.telemetry.usage import UsageMeter
@@ -71,7 +71,7 @@ class Server:
         for model in models:
             await self.translate(model)
 
-    def host(self, name: str) -> LoadedModel:
+    def host(self, name: str) -> ModelVersion:
         return next(host for host in self.registry.models if host.info.name == name)
 
     def states(self) -> dict[str, ModelState]:

@@ -12,7 +12,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from model.bundle import Bundle, BundleError
 from service.config import EngineConfig, ServerConfig
 from service.engine.cpu.runner import open_session
-from service.models.repository import BundleChecker, BundleVersion
+from service.models.repository import BundleCandidate, BundleChecker
 from tests.fakes.echo_bundle import write_echo_bundle
 
 
@@ -22,7 +22,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def check(directory: Path, *, name: str = "", version: str = "", **settings: Any) -> Bundle:
-    candidate = BundleVersion(directory=directory, name=name, version=version)
+    candidate = BundleCandidate(directory=directory, name=name, version=version)
     return BundleChecker(ServerConfig(**settings))(candidate)
 
 

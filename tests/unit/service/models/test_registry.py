@@ -10,9 +10,9 @@ import pytest
 
 from service.config import LimitsConfig, ServerConfig
 from service.errors import NotFound
-from service.models.loaded import ModelState
 from service.models.registry import Registry
-from service.models.repository import BundleVersion
+from service.models.repository import BundleCandidate
+from service.models.version import ModelState
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of
 from tests.fakes.model_info import model_info
@@ -104,7 +104,7 @@ class TestFind:
 
 
 def host(name: str, version: str, jobs: int) -> Any:
-    candidate = BundleVersion(directory=Path(name) / version, name=name, version=version, manifest_sha256="s" * 64)
+    candidate = BundleCandidate(directory=Path(name) / version, name=name, version=version, manifest_sha256="s" * 64)
     made = FakeModel(candidate, model_info(name, version), asyncio.Event(), pool=idle_engines(jobs))
     made.sha256_12, made.state = f"sha{version}", ModelState.SERVING
     return made

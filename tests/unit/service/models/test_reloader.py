@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
-from service.models.loaded import ModelState
 from service.models.registry import Result
+from service.models.version import ModelState
 from tests.fakes.calls import eventually
 from tests.fakes.repository_in_memory import Directory, change
 

@@ -9,7 +9,7 @@ import pytest
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import Job, JobResult, SearchParams, Settled
-from service.models.call_scheduler import Work, run_work, with_smaller_beam
+from service.models.call_scheduler import Work, run_jobs, with_smaller_beam
 from service.scheduler.admission import Admission
 from tests.fakes.manual_pool import ManualPool
 
@@ -20,7 +20,7 @@ class TestWork:
         pool, now, admission = ManualPool(), time.monotonic(), Admission(LimitsConfig())
         call = Call(method="m", started=now, deadline=now + 600.0)
         with admission.admit(len(work.jobs), now=now, deadline=call.deadline, caller=call.caller) as reservation:
-            task = asyncio.create_task(run_work(work, call, reservation, cast("Any", pool)))
+            task = asyncio.create_task(run_jobs(work, call, reservation, cast("Any", pool)))
             await pool.submitted(len(work.jobs))
             for index in range(len(work.jobs)):
                 pool.answer(index, "eins")

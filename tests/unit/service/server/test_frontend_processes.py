@@ -17,7 +17,7 @@ from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, Settled, 
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.models.call_scheduler import CallScheduler, Work
 from service.models.catalogue import Catalogue, ServedModel, UseCount
-from service.models.loaded import LoadedModel
+from service.models.version import ModelVersion
 from service.processes.rpc import Peer
 from service.server.frontend import Frontend
 from service.server.frontend_process import RemoteScheduler
@@ -108,7 +108,7 @@ class Joined:
         self.process._lose("killed")
 
     async def offer(self, *hosts: GatedModel) -> None:
-        await self.frontends.offer(cast("list[LoadedModel]", hosts))
+        await self.frontends.offer(cast("list[ModelVersion]", hosts))
 
     def start(self, call: Call) -> "asyncio.Task[list[Settled]]":
         """A call's work for the model that the frontend finds."""

@@ -9,7 +9,7 @@ from service.config import EngineConfig, LifecycleConfig, LimitsConfig, ServerCo
 from service.engine.cuda import runner
 from service.engine.wire import SchedulerConfig
 from service.engine.worker import create_runner
-from service.models.repository import BundleVersion, check_in_engine
+from service.models.repository import BundleCandidate, check_in_engine
 from service.server import model_hosting
 from service.server.model_hosting import ModelParts, engine_spec, num_engines, runtime_for
 from tests.fakes.echo_bundle import write_echo_bundle
@@ -108,6 +108,6 @@ def test_engine_refuses_a_bundle_that_was_replaced_since_it_was_checked(bundle, 
 def test_host_offers_its_model_as_the_settings_say(bundle):
     parts = ModelParts(ServerConfig(limits=LimitsConfig(max_beam_size=1)))
 
-    host = parts.make_model(BundleVersion(directory=bundle.directory), bundle)
+    host = parts.make_model(BundleCandidate(directory=bundle.directory), bundle)
 
     assert host.info.max_beam_size == 1

@@ -10,7 +10,7 @@ from protos import admin_pb2 as pb
 from service.api.grpc.admin import AdminServicer, encode_status
 from service.call import Call, Caller
 from service.errors import FailedPrecondition, InvalidInput
-from service.models.watch import Reloader
+from service.models.reloader import Reloader
 from service.telemetry.logs import get_logger, set_log_level
 from tests.fakes.calls import eventually
 from tests.fakes.logs import log

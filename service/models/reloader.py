@@ -5,8 +5,8 @@ the place of the old one.  A bad version is refused and remembered, and changes 
 required model is refused.  A required model whose directory has gone still serves.
 
 The reloader looks at the source on request, and periodically if it watches.  It acts on a change after two looks in a
-row have found the same files, because somebody may still be copying them.  (A bundle that is copied more slowly is
-refused for its checksums, and tried again after its next change.)
+row have found the same files, because somebody may still be copying them.  A bundle that is copied more slowly is
+refused for its checksums, and tried again after its next change.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from model.bundle import Bundle
 from service.errors import DragomanError, FailedPrecondition, InternalError, NotFound, Unavailable
-from service.models.loaded import LoadedModel
 from service.models.registry import ModelChange, Registry, Result
-from service.models.repository import BundleSource, BundleVersion, BundleVersions, RepositoryError, check_until_good
+from service.models.repository import BundleCandidate, BundleCandidates, BundleSource, RepositoryError, check_until_good
+from service.models.version import ModelVersion
 from service.telemetry.logs import describe_error, get_logger
 from service.threads import in_daemon_thread
 
@@ -34,8 +34,8 @@ class Reloader:
         self,
         registry: Registry,
         scan: BundleSource,
-        check: Callable[[BundleVersion], Bundle],
-        make_model: Callable[[BundleVersion, Bundle], LoadedModel],
+        check: Callable[[BundleCandidate], Bundle],
+        make_model: Callable[[BundleCandidate, Bundle], ModelVersion],
         *,
         watch_period_s: float | None = None,
     ) -> None:
@@ -49,9 +49,9 @@ class Reloader:
         self._make_model = make_model
         self._watch_period_s = watch_period_s
         self._requested = asyncio.Event()
-        self._seen: BundleVersions | None = None  # at the last look; None: it failed
-        self._followed: BundleVersions = {}  # what `watch` has acted on
-        self._checked: dict[BundleVersion, Bundle | Exception] = {}  # by `prepare`, for `load`
+        self._seen: BundleCandidates | None = None  # at the last look; None: it failed
+        self._followed: BundleCandidates = {}  # what `watch` has acted on
+        self._checked: dict[BundleCandidate, Bundle | Exception] = {}  # by `prepare`, for `load`
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[object]] = set()  # under way or waiting for their turn
         self._is_closing = False
@@ -59,7 +59,7 @@ class Reloader:
     async def prepare(self) -> None:
         """Check the candidates of each name until one is good; raise ValueError where nothing can be loaded."""
 
-        def check_all() -> dict[BundleVersion, Bundle | Exception]:
+        def check_all() -> dict[BundleCandidate, Bundle | Exception]:
             checks = (check_until_good(self._check, found) for found in self._followed.values())
             return {candidate: outcome for checked in checks for candidate, outcome in checked.items()}
 
@@ -164,7 +164,7 @@ class Reloader:
                 raise Unavailable("the server is stopping") from None
             raise
 
-    async def _scan(self) -> BundleVersions:
+    async def _scan(self) -> BundleCandidates:
         try:
             return await in_daemon_thread(self._scan_source)
         except RepositoryError as error:
@@ -183,7 +183,7 @@ class Reloader:
             await self._apply(found, retry=False)
             self._followed = found
 
-    async def _apply(self, found: BundleVersions, model: str = "", *, retry: bool) -> list[ModelChange]:
+    async def _apply(self, found: BundleCandidates, model: str = "", *, retry: bool) -> list[ModelChange]:
         """Make changes one after another, so that at most one model is there twice; `retry` what was refused."""
         served = {one.candidate.name: one for one in self._registry.models}
         names = {*found, *served}
@@ -203,7 +203,7 @@ class Reloader:
         return changes
 
     async def _update(
-        self, candidates: Sequence[BundleVersion], *, retry: bool, is_tried: bool = True
+        self, candidates: Sequence[BundleCandidate], *, retry: bool, is_tried: bool = True
     ) -> list[ModelChange]:
         """Have the first good candidate serve; one that is tried again stays refused in the meantime."""
         changes: list[ModelChange] = []
@@ -223,7 +223,7 @@ class Reloader:
             break
         return changes
 
-    async def _bring_up(self, candidate: BundleVersion, *, is_tried: bool) -> LoadedModel:
+    async def _bring_up(self, candidate: BundleCandidate, *, is_tried: bool) -> ModelVersion:
         """Return a model that has started, unless it is not tried, or raise why there is none."""
         checked = self._checked.pop(candidate, None)
         if isinstance(checked, Exception):

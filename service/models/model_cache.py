@@ -1,4 +1,4 @@
-"""Which models are in memory where that is limited: a call loads one, and idle ones make room for it.
+"""The models that are in memory, where that is limited: a call loads one, and idle ones make room for it.
 
     unloaded -> (a call; room is made) -> loaded -> (idle for long, or the least recently used where room is needed)
 
@@ -26,8 +26,8 @@ from service.telemetry.metrics import Metrics
 from service.threads import available_threads, in_daemon_thread
 
 if TYPE_CHECKING:
-    from service.models.loaded import LoadedModel
     from service.models.registry import Registry
+    from service.models.version import ModelVersion
 
 LOOK_PERIOD_S = 1.0
 _FILL = 0.9  # of the limit is filled by loading; engines may grow into the rest until the next look
@@ -57,14 +57,14 @@ class ModelCache:
         self._retry_after_s = config.limits.retry_after_s
         self._metrics = metrics
         self._registry = registry
-        self._loading: dict[LoadedModel, asyncio.Task[DragomanError | None]] = {}  # for calls
-        self._growing: dict[LoadedModel, asyncio.Task[None]] = {}  # that get one more engine
-        self._reserved: dict[LoadedModel, int] = {}  # bytes, by models whose engines start
+        self._loading: dict[ModelVersion, asyncio.Task[DragomanError | None]] = {}  # for calls
+        self._growing: dict[ModelVersion, asyncio.Task[None]] = {}  # that get one more engine
+        self._reserved: dict[ModelVersion, int] = {}  # bytes, by models whose engines start
         self._engine_bytes: dict[str, int] = {}  # measured after the start, by the bundle's digest
-        self._failures: dict[LoadedModel, tuple[float, DragomanError]] = {}  # when, and what its calls are told
+        self._failures: dict[ModelVersion, tuple[float, DragomanError]] = {}  # when, and what its calls are told
         self._load_s = 0.0  # of the last load
         self._used_bytes = 0  # when last measured
-        self._pressed_at: dict[LoadedModel, float] = {}  # when jobs last waited, of models that are loaded
+        self._pressed_at: dict[ModelVersion, float] = {}  # when jobs last waited, of models that are loaded
         self._starts = asyncio.Semaphore(_MOST_STARTS)
         self._room = asyncio.Lock()
         self._news = asyncio.Event()  # there may be more room
@@ -73,15 +73,15 @@ class ModelCache:
         metrics.watch("memory_bytes", lambda: self._used_bytes)
 
     def wake(self) -> None:
-        """Have all that wait for room look again."""
+        """Have those that wait for room try again."""
         self._news.set()
 
-    async def load(self, model: "LoadedModel") -> None:
+    async def load(self, model: "ModelVersion") -> None:
         """Return when this model has started.
 
         Raises:
             Overloaded, FailedPrecondition: there is no room for it, now or ever.
-            ValueError, DragomanError: as `LoadedModel.start`.
+            ValueError, DragomanError: as `ModelVersion.start`.
         """
         if self.max_bytes is None:
             await model.start()
@@ -99,7 +99,7 @@ class ModelCache:
         self._metrics.families.model_load.observe(self._load_s)
         get_logger().info("model_started", model=model.info.name, version=model.info.version, load_s=self._load_s)
 
-    async def load_for(self, model: "LoadedModel", call: Call, reservation: Reservation) -> None:
+    async def load_for(self, model: "ModelVersion", call: Call, reservation: Reservation) -> None:
         """Return when the model is loaded; calls that wait for it share one load.  Raises as `ServedModel.load`."""
         call.phase = "load"
         now = time.monotonic()
@@ -141,7 +141,7 @@ class ModelCache:
         for model in self._loaded():
             await self._share_engines(model, now)
 
-    async def forget(self, model: "LoadedModel") -> None:
+    async def forget(self, model: "ModelVersion") -> None:
         """Cancel what is under way for a model that ends."""
         tasks = [tasks[model] for tasks in (self._loading, self._growing) if model in tasks]
         for task in tasks:
@@ -150,13 +150,13 @@ class ModelCache:
         for remembered in (self._loading, self._growing, self._failures, self._pressed_at):
             remembered.pop(model, None)  # a task that was cancelled before its first step has left its place
 
-    def _begin(self, model: "LoadedModel") -> "asyncio.Task[DragomanError | None]":
+    def _begin(self, model: "ModelVersion") -> "asyncio.Task[DragomanError | None]":
         """Return the task that loads this model for all calls that need it."""
         if model not in self._loading:
             self._loading[model] = asyncio.create_task(self._load_for_all(model))
         return self._loading[model]
 
-    async def _load_for_all(self, model: "LoadedModel") -> DragomanError | None:
+    async def _load_for_all(self, model: "ModelVersion") -> DragomanError | None:
         """Load a model; return None, or the error for the calls that wait."""
         failure: DragomanError
         try:
@@ -176,7 +176,7 @@ class ModelCache:
         self._failures[model] = time.monotonic(), failure
         return failure
 
-    async def _make_room(self, model: "LoadedModel", patience_s: float) -> None:
+    async def _make_room(self, model: "ModelVersion", patience_s: float) -> None:
         """Reserve room for one more engine of a model: unload idle models, wait for busy ones."""
         wanted, give_up_at = self._wanted_bytes(model), time.monotonic() + patience_s
         async with self._room:
@@ -200,7 +200,7 @@ class ModelCache:
                     raise Overloaded(message, reason="model_memory", retry_after_s=self._retry_after_s) from None
             self._reserved[model] = wanted
 
-    async def _unload(self, model: "LoadedModel", reason: str) -> None:
+    async def _unload(self, model: "ModelVersion", reason: str) -> None:
         await model.unload()
         self._pressed_at.pop(model, None)
         self._metrics.families.model_unloads.labels(reason).inc()
@@ -209,7 +209,7 @@ class ModelCache:
         self._spreading.add(spreading)
         spreading.add_done_callback(self._spreading.discard)
 
-    async def _share_engines(self, model: "LoadedModel", now: float) -> None:
+    async def _share_engines(self, model: "ModelVersion", now: float) -> None:
         """Start one more engine where jobs have waited at two looks; end one where none has waited for a while."""
         engines, pressed_at = model.pool, self._pressed_at.get(model, 0.0)
         if engines.queued_jobs:
@@ -221,7 +221,7 @@ class ModelCache:
         elif engines.engines > 1 and now - pressed_at >= _SPARE_S:
             await engines.remove_engine()
 
-    async def _grow(self, model: "LoadedModel") -> None:
+    async def _grow(self, model: "ModelVersion") -> None:
         try:
             async with self._starts:
                 if not model.is_loaded or model in self._reserved:  # unloaded while others started, or loaded again
@@ -237,14 +237,14 @@ class ModelCache:
         finally:
             del self._growing[model]
 
-    def _loaded(self) -> "list[LoadedModel]":
+    def _loaded(self) -> "list[ModelVersion]":
         return [model for model in self._registry.versions if model.is_loaded]
 
-    def _idle(self) -> "list[LoadedModel]":
+    def _idle(self) -> "list[ModelVersion]":
         """Models that may be unloaded: no call uses them, and nothing changes with them."""
         return [model for model in self._registry.versions if model.may_unload and model not in self._reserved]
 
-    def _least_recently_used(self, beside: "LoadedModel | None" = None) -> "LoadedModel | None":
+    def _least_recently_used(self, beside: "ModelVersion | None" = None) -> "ModelVersion | None":
         idle = (model for model in self._idle() if model is not beside)
         return min(idle, key=lambda model: model.in_use.used_at, default=None)
 
@@ -253,7 +253,7 @@ class ModelCache:
         assert self.max_bytes is not None
         return int(self.max_bytes * _FILL)
 
-    def _wanted_bytes(self, model: "LoadedModel") -> int:
+    def _wanted_bytes(self, model: "ModelVersion") -> int:
         """Memory of one more engine: as measured at the last start, or as estimated from the size of the graphs."""
         measured = self._engine_bytes.get(model.sha256_12)
         return measured or _ENGINE_BYTES + _BYTES_PER_GRAPH_BYTE * model.graph_bytes
@@ -276,5 +276,5 @@ def memory_of(pids: Iterable[int]) -> int:
     return total
 
 
-def _pids(model: "LoadedModel") -> list[int]:
+def _pids(model: "ModelVersion") -> list[int]:
     return [engine.pid for engine in model.pool.snapshots(0.0) if engine.pid]

@@ -1,9 +1,10 @@
-"""One version of one model, from its start to its end: its engines, its tokenizer, its work for calls.
+"""One version of one model, from its start to its end: its bundle, its engines, its tokenizer.
 
     UNLOADED -> LOADING -> SERVING -> DRAINING        and from each, whatever goes wrong, -> DRAINING
 
 Where memory is limited, a model goes back to UNLOADED, without tokenizer and engines, and may be loaded again.  A model
-knows its own bundle; it knows no other model, nor why it is started or stopped.  It runs no call (`call_scheduler.py`).
+knows its own bundle.  It does not know other models, nor why it is started or stopped, and it runs no call
+(`call_scheduler.py`).
 """
 
 import asyncio
@@ -22,11 +23,11 @@ from service.config import ServerConfig
 from service.engine.wire import Job, JobResult, SearchParams
 from service.engine.worker import return_freed_memory
 from service.errors import InternalError
-from service.models.cache import ModelCache
 from service.models.catalogue import UseCount
 from service.models.codec import TextCodec
 from service.models.info import search_params
-from service.models.repository import BundleVersion, load_tokenizer
+from service.models.model_cache import ModelCache
+from service.models.repository import BundleCandidate, load_tokenizer
 from service.records import ModelInfo, TranslateOptions
 from service.scheduler.admission import Reservation
 from service.scheduler.pool import EnginePool
@@ -44,12 +45,12 @@ class ModelState(StrEnum):
     DRAINING = "draining"
 
 
-class LoadedModel:
-    """The engines and the tokenizer of one bundle; the `ServedModel` that calls use in the scheduler process."""
+class ModelVersion:
+    """A version of a model, loaded or not: the `ServedModel` that calls use in the scheduler process."""
 
     def __init__(
         self,
-        candidate: BundleVersion,
+        candidate: BundleCandidate,
         bundle: Bundle,
         info: ModelInfo,
         pool: EnginePool,

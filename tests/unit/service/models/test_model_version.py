@@ -12,16 +12,16 @@ from service.config import ModelsConfig, ServerConfig
 from service.engine.wire import SearchParams
 from service.errors import InternalError
 from service.models.info import describe
-from service.models.loaded import LoadedModel, ModelState, run_self_test
-from service.models.repository import BundleVersion
+from service.models.repository import BundleCandidate
+from service.models.version import ModelState, ModelVersion, run_self_test
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.engine_pools import EchoPool
 
 
-def serving(directory: Path, pool: Any, *, self_test: bool = True) -> LoadedModel:
+def serving(directory: Path, pool: Any, *, self_test: bool = True) -> ModelVersion:
     bundle, config = Bundle.load(directory), ServerConfig(models=ModelsConfig(self_test=self_test))
-    return LoadedModel(BundleVersion(directory=directory), bundle, describe(bundle), pool, config)
+    return ModelVersion(BundleCandidate(directory=directory), bundle, describe(bundle), pool, config)
 
 
 @pytest.fixture
