@@ -20,26 +20,21 @@ from bench.race.regimes import Finished
 from bench.race.text import Sentence
 from model.bundle import Bundle
 from model.manifest import GPU_PRECISION
+from service.child_process import FRAME_HEADER_BYTES, Ready, environment, frame_length, from_payload, to_frame
 from service.engine.loop import EngineLoop
 from service.engine.runner import RecordingRunner
 from service.engine.wire import (
-    FRAME_HEADER_BYTES,
     GPU_BUDGETS,
     EngineSpec,
     Job,
     JobResult,
     Outcome,
-    Ready,
     Report,
     Runtime,
     SchedulerConfig,
     SearchParams,
-    frame_length,
-    from_payload,
-    to_frame,
 )
 from service.engine.worker import command_line, create_runner
-from service.parent_process import environment
 from service.scheduler.packed_weights import PackedWeights
 
 ROWS, STREAM_ROWS, GPU_ROWS = (32, 64, 128, 256), (16, 32, 64, 128), (256, 512, 1_024, 2_048)

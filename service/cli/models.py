@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from model.bundle import Bundle
+from service.child_process import bound
 from service.cli.options import (
     READY_WITHIN_S,
     AsJson,
@@ -33,7 +34,6 @@ from service.client import Client
 from service.config import EngineConfig, ServerConfig, TelemetryConfig
 from service.errors import FailedPrecondition
 from service.models.info import describe
-from service.parent_process import bound
 from service.records import ModelInfo
 
 app = typer.Typer(name="models", invoke_without_command=True, add_completion=False, rich_markup_mode=None)

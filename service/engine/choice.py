@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from model.bundle import Bundle
+from service.child_process import bound
 from service.engine.cpu.native.library import PANEL, LibraryError, instruction_set
 from service.engine.wire import Device, Runtime
-from service.parent_process import bound
 
 # What speeds up int8 products, best first.
 INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")

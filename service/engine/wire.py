@@ -1,10 +1,8 @@
-"""What an engine and the process that runs it send each other: the spec, jobs, outcomes, reports, and their frames.
+"""What an engine and the process that runs it send each other: the spec, jobs, cancellations, outcomes, reports.
 
 Plain records, token ids and search parameters; no text, no gRPC, no NumPy.
 """
 
-import pickle
-import struct
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -69,8 +67,6 @@ class EngineSpec:
     manifest_sha256: str = ""  # of the bundle to load; empty: any bundle in that directory
 
 
-_LENGTH = struct.Struct("!I")
-FRAME_HEADER_BYTES = _LENGTH.size
 SMALLEST_WIDTH = 64
 
 
@@ -248,38 +244,8 @@ class CancelJob(NamedTuple):
 Command = Job | CancelJob  # a job is queued
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The process works now: an engine has loaded and warmed its model, a frontend takes calls."""
-
-    warnings: tuple[str, ...] = ()  # what is not as it should be, but good enough to serve
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    """The engine cannot serve; it exits after this."""
-
-    message: str
-
-
 class Report(NamedTuple):
     """What has happened in an engine since its last report; an empty one is a sign of life."""
 
     outcomes: tuple[Outcome, ...] = ()
     stats: StepStats | None = None
-
-
-def to_frame(record: object) -> bytes:
-    """Return a record as it crosses."""
-    payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(payload)) + payload
-
-
-def frame_length(header: bytes) -> int:
-    """Return the number of bytes that follow the header."""
-    return int(_LENGTH.unpack(header)[0])
-
-
-def from_payload(payload: bytes) -> object:
-    """Return the record in a frame."""
-    return pickle.loads(payload)  # noqa: S301 - both ends are our own process tree

@@ -1,7 +1,7 @@
 """The process an engine lives in: what starts it, and its main loop.
 
-It talks to its parent in the frames of `wire.py`, over a socket pair.  The parent imports this module to start engines,
-so NumPy and ONNX Runtime are imported inside functions only.  No other module of the engine knows processes.
+It talks to its parent with the records of `wire.py`, over a socket pair.  The parent imports this module to start
+engines, so NumPy and ONNX Runtime are imported inside functions only.  No other module of the engine knows processes.
 """
 
 import ctypes
@@ -21,9 +21,17 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from model.bundle import Bundle, BundleError
+from service.child_process import (
+    FRAME_HEADER_BYTES,
+    Ready,
+    StartFailed,
+    become_child,
+    frame_length,
+    from_payload,
+    to_frame,
+)
 from service.engine.device_errors import DEVICE_LOST_STATUS, DeviceLost
 from service.engine.wire import (
-    FRAME_HEADER_BYTES,
     CancelJob,
     Command,
     EngineSpec,
@@ -31,15 +39,9 @@ from service.engine.wire import (
     Job,
     JobFailure,
     Outcome,
-    Ready,
     Report,
     SearchParams,
-    StartFailed,
-    frame_length,
-    from_payload,
-    to_frame,
 )
-from service.parent_process import become_child
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop

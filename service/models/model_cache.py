@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from service.call import Call
 from service.config import ServerConfig
 from service.errors import DragomanError, FailedPrecondition, Overloaded, Unavailable
-from service.processes.process import StartError
+from service.processes.supervisor import StartError
 from service.scheduler.admission import Reservation
 from service.telemetry.logs import describe_error, get_logger
 from service.telemetry.metrics import Metrics

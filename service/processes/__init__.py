@@ -1,4 +1,8 @@
-"""Child processes: how they are started, watched and replaced, and how two processes call each other's methods.
+"""Child processes as their parent sees them: how they start, are watched, replaced and called.
 
-The package does not know what the processes are for.
+supervisor  a child process, and what keeps one running
+rpc         calls methods of another process with records in frames
+one_shot    one function call in a process of its own
+
+The package does not know what the processes are for; `service/child_process.py` is the other side.
 """

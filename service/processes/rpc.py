@@ -18,13 +18,13 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple, cast
 
-from service.engine.wire import FRAME_HEADER_BYTES, frame_length, from_payload, to_frame
+from service.child_process import FRAME_HEADER_BYTES, frame_length, from_payload, to_frame
 from service.errors import DragomanError
 from service.telemetry.logs import describe_error, get_logger
 
 
 class FrameChannel(asyncio.Protocol):
-    """One end of a socket: records come in, one at a time or handed to a function, and go out."""
+    """One end of a socket: sends records, and receives them, one at a time or with a function that takes each."""
 
     def __init__(self) -> None:
         self.num_received = 0  # records, so far

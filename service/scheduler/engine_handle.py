@@ -14,7 +14,7 @@ from service.call import Call
 from service.engine.wire import CancelJob, EngineSpec, FailureKind, Job, JobResult, Outcome, Report, Settled, StepStats
 from service.engine.worker import command_line
 from service.errors import DeadlineExceeded, DragomanError, InternalError, OutOfMemory, Unavailable
-from service.processes.process import Program, Supervisor, SupervisorConfig
+from service.processes.supervisor import Program, Supervisor, SupervisorConfig
 from service.scheduler.cost import CostModel
 from service.scheduler.fair_queue import Entry
 from service.scheduler.job_queue import EngineLoad

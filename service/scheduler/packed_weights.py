@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from service.engine.wire import EngineSpec
-from service.processes.apart import run_apart
+from service.processes.one_shot import run_in_subprocess
 from service.telemetry.logs import get_logger
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
@@ -38,7 +38,7 @@ class PackedWeights:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                await run_apart(partial(_write, self.spec), niceness=0)
+                await run_in_subprocess(partial(_write, self.spec), niceness=0)
             fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engines go on without
             reason = f"weights are not shared between engines: {type(error).__name__}: {error}"

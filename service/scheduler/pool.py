@@ -14,7 +14,7 @@ from itertools import count
 from service.call import Call
 from service.engine.wire import EngineSpec, Job, SearchParams, Settled
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Unavailable
-from service.processes.process import StartError, SupervisorConfig
+from service.processes.supervisor import StartError, SupervisorConfig
 from service.records import Priority
 from service.scheduler.engine_handle import (
     EngineHandle,

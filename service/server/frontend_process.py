@@ -21,9 +21,10 @@ from model.bundle import Bundle
 from service.addresses import ListenError
 from service.api.http.server_status import ServerStatus
 from service.call import Call, Caller, Identity, Usage
+from service.child_process import Ready, StartFailed
 from service.config import LimitsConfig, ServerConfig
 from service.documents.formats import load_readers
-from service.engine.wire import JobResult, Ready, Settled, StartFailed
+from service.engine.wire import JobResult, Settled
 from service.errors import Unavailable
 from service.models.call_scheduler import CallScheduler, Work
 from service.models.catalogue import Catalogue, ServedModel, UseCount

@@ -21,8 +21,8 @@ from service.engine.wire import Settled
 from service.errors import InternalError, Unavailable
 from service.models.call_scheduler import CallScheduler, Work
 from service.models.version import ModelVersion
-from service.processes.process import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.processes.rpc import MethodFailed, Peer, PeerLost
+from service.processes.supervisor import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.scheduler.admission import Kind, Reservation
 from service.server.frontend import STARTING, Frontend
 from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService
@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 
 def _command_line(descriptor: int) -> list[str]:
     """Return how to start the process of a frontend that talks over this inherited socket; it imports for a second."""
-    first = f"from service.parent_process import become_child; become_child({_KILLED_SECOND})"
+    first = f"from service.child_process import become_child; become_child({_KILLED_SECOND})"
     then = f"from service.server.frontend_process import main; main({descriptor})"
     return [sys.executable, "-P", "-c", f"{first}; {then}"]
 

@@ -27,7 +27,7 @@ from service.engine.wire import (
     StepStats,
 )
 from service.errors import InternalError
-from service.processes.process import Program, SupervisorConfig
+from service.processes.supervisor import Program, SupervisorConfig
 from service.records import Priority
 from service.scheduler.engine_handle import EngineObserver
 from service.scheduler.pool import EnginePool, PoolConfig

@@ -21,7 +21,7 @@ from service.call import Call, Identity
 from service.documents.draft import Line, Unit
 from service.documents.formats import DocumentFormat, format_of, translated_file, units_of
 from service.errors import InvalidInput, Overloaded
-from service.processes.apart import BEHIND_ALL, run_apart
+from service.processes.one_shot import BEHIND_ALL, run_in_subprocess
 from service.records import Priority, Translation, TranslationRequest
 from service.translate.routing import Router
 
@@ -151,7 +151,7 @@ class FileTranslator:
         try:
             if len(file.content) < _LARGE:
                 return await asyncio.get_running_loop().run_in_executor(self._readers, work)
-            return await run_apart(work, niceness=BEHIND_ALL, executor=self._readers)
+            return await run_in_subprocess(work, niceness=BEHIND_ALL, executor=self._readers)
         except ValueError as error:
             raise InvalidInput(f"file: {error}", field="file") from error
 

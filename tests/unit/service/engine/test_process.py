@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from service.child_process import environment
 from service.engine.loop import EngineLoop
 from service.engine.wire import Command, EngineSpec, Job, JobResult, Report, SchedulerConfig, SearchParams, StepStats
 from service.engine.worker import _create_engine, _serve
-from service.parent_process import environment
 from tests.fakes.fake_runner import FakeRunner
 
 JOB = Job(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from service.engine.wire import FRAME_HEADER_BYTES, from_payload, to_frame
+from service.child_process import FRAME_HEADER_BYTES, from_payload, to_frame
 from service.errors import Overloaded
 from service.processes.rpc import Event, MethodFailed, Peer, PeerLost
 from tests.fakes.logs import log

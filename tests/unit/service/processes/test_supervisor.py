@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from service.engine.wire import Report
-from service.processes.process import Program, StartError, Supervisor, SupervisorConfig
+from service.processes.supervisor import Program, StartError, Supervisor, SupervisorConfig
 
 PROGRAM = Program(name="engine", command_line=lambda _: [], spec=lambda: None)
 CONFIG = SupervisorConfig(restart_backoff_s=0.5, max_restart_backoff_s=1.5, heartbeat_timeout_s=7.0)
@@ -99,8 +99,8 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         world.note(f"sleeps {delay_s:g} s")
         await real_sleep(0)
 
-    monkeypatch.setattr("service.processes.process.start_child", start_child)
-    monkeypatch.setattr("service.processes.process.asyncio.sleep", sleep)
+    monkeypatch.setattr("service.processes.supervisor.start_child", start_child)
+    monkeypatch.setattr("service.processes.supervisor.asyncio.sleep", sleep)
     yield world
     await world.engine.stop()
 
@@ -133,7 +133,7 @@ async def test_attempts_in_a_row_wait_twice_as_long_each_up_to_the_limit_however
 async def test_engine_that_is_soon_lost_again_waits_and_one_that_lived_long_does_not(
     world, monkeypatch, stable_after_s, num_waits
 ):
-    monkeypatch.setattr("service.processes.process._STABLE_AFTER_S", stable_after_s)
+    monkeypatch.setattr("service.processes.supervisor._STABLE_AFTER_S", stable_after_s)
     processes = [ScriptedProcess(number) for number in (1, 2, 3)]
     await world.start(*processes)
 

@@ -10,7 +10,7 @@ import pytest
 from service.call import Caller
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Report, SchedulerConfig, StepStats
 from service.errors import DeadlineExceeded, InternalError, OutOfMemory, Unavailable
-from service.processes.process import StartError
+from service.processes.supervisor import StartError
 from service.records import Priority
 from service.scheduler.packed_weights import PackedWeights
 from tests.fakes.engine_pools import (

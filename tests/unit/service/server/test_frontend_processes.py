@@ -12,8 +12,9 @@ import pytest
 
 from service.api.http.server_status import ServerStatus
 from service.call import ANYBODY, Call
+from service.child_process import FRAME_HEADER_BYTES, from_payload, to_frame
 from service.config import LimitsConfig, ListenConfig, ServerConfig
-from service.engine.wire import FRAME_HEADER_BYTES, Job, SearchParams, Settled, from_payload, to_frame
+from service.engine.wire import Job, SearchParams, Settled
 from service.errors import DeadlineExceeded, Overloaded, Unavailable
 from service.models.call_scheduler import CallScheduler, Work
 from service.models.catalogue import Catalogue, ServedModel, UseCount

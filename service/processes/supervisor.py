@@ -1,4 +1,4 @@
-"""A child process from its start to its end, as its parent sees it; and what keeps one alive.
+"""A child process from its start to its end, as its parent sees it, and the supervisor that keeps one running.
 
 `ChildProcess` knows the socket and the process; `Supervisor` starts it, watches it, and replaces it when it is lost.
 Neither knows what the process is for.
@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.wire import Ready, StartFailed
-from service.parent_process import environment
+from service.child_process import Ready, StartFailed, environment
 from service.processes.rpc import FrameChannel
 from service.telemetry.logs import describe_error, get_logger, keep_stderr_ready
 
@@ -160,7 +159,7 @@ class ChildProcess:
                 raise StartError(f"it died while starting: {await self.describe_end()}")
 
     async def listen(self, on_record: Callable[[Any], None], silence_limit_s: float) -> None:
-        """Hand on what the process says until it is lost; one that is silent for too long is killed."""
+        """Pass each record of the process on until it is lost; one that is silent for too long is killed."""
         watchdog = asyncio.create_task(self._watch(silence_limit_s))
         try:
             await self._channel.hand_on(on_record)
@@ -218,7 +217,7 @@ _STABLE_AFTER_S = 30.0  # one that lived this long is replaced without delay whe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorConfig:
-    """How patient to be with a process."""
+    """How long to wait for a process, and between attempts to start one."""
 
     start_timeout_s: float = 60.0
     heartbeat_timeout_s: float = 10.0  # a silent one is killed after this; longer than any single step of an engine
@@ -242,7 +241,7 @@ class Supervisor:
 
         Args:
             program: what the process runs.
-            config: how patient to be.
+            config: its time limits.
             on_record: called with each record that the process sends, in the event loop's thread, as all three.
             on_lost: called with the reason when the process is gone, and what it held with it.
             on_change: called when a replacement has to wait, and when it is up.
@@ -296,7 +295,7 @@ class Supervisor:
             process, num_attempts = await self._replace(num_attempts)
 
     async def _follow(self, process: ChildProcess) -> None:
-        """Hand on what the process says until it is lost."""
+        """Pass each record of the process on until it is lost."""
         try:
             await process.listen(self._on_record, self._config.heartbeat_timeout_s)
         except Exception as error:  # noqa: BLE001 - a bug of ours must cost one process, not all later ones

@@ -1,4 +1,4 @@
-"""A call of a function in a process of its own: its time, its memory and its crashes are not those of the server."""
+"""Calls one function in a process of its own: its time, memory and crashes do not affect the server."""
 
 import asyncio
 import os
@@ -9,26 +9,26 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar, cast
 
+from service.child_process import become_child, environment
 from service.errors import Unavailable
-from service.parent_process import become_child, environment
 
 _Result = TypeVar("_Result")
 
 # Niceness of heavy work on what strangers have sent: behind engines, as their steps of batch work alone are.
 BEHIND_ALL = 15
 _KILLED_FIRST = 1_000  # where memory is short: nobody but the caller loses anything
-_COMMAND = (sys.executable, "-P", "-c", "from service.processes.apart import main; main()")
+_COMMAND = (sys.executable, "-P", "-c", "from service.processes.one_shot import main; main()")
 
 
-async def run_apart(work: "partial[_Result]", *, niceness: int, executor: Executor | None = None) -> _Result:
-    """Return what a function of a module returns for its arguments; all three can be pickled.
+async def run_in_subprocess(work: "partial[_Result]", *, niceness: int, executor: Executor | None = None) -> _Result:
+    """Call a function with its arguments in another process, and return the result; all of it has to be picklable.
 
     Args:
-        niceness: how far the process is behind this one.
-        executor: whose thread waits for the process; None: that of the loop.
+        niceness: of the process, on top of that of this one.
+        executor: its thread waits for the process; None: one of the loop.
 
     Raises:
-        Unavailable: there can be no process, or it has ended before the function did, as where memory is short.
+        Unavailable: no process could be made, or it ended before the function did, for example for lack of memory.
         Exception: whatever the function raises.
     """
     processes, is_over = list[subprocess.Popen[bytes]](), False
@@ -62,7 +62,7 @@ async def run_apart(work: "partial[_Result]", *, niceness: int, executor: Execut
 
 
 def main() -> None:
-    """Do what standard input says, and write the result and what was raised to standard output."""
+    """Call the function that standard input has, and write its result and error to standard output."""
     become_child(_KILLED_FIRST)
     os.nice(int(sys.argv[1]))
     with os.fdopen(os.dup(1), "wb") as output:
