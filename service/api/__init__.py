@@ -1,4 +1,4 @@
-"""The lifecycle of a call and the authentication of its caller, the same for every protocol.
+"""The lifecycle of a call (`lifecycle.py`) and the authentication of its caller (`auth.py`), for every protocol.
 
 `grpc` and `http` contain the protocols.
 """

@@ -1,4 +1,4 @@
-"""Whether a call may be made, and in whose name: API keys, roles, identity.
+"""Authenticates calls: API keys, roles, and the identity of a caller without a key.
 
 Decides from the method and the metadata alone, so before a byte of the request is read.  A key is sent as
 `authorization: Bearer KEY`, or as `x-goog-api-key: KEY`, as Google's clients do; a protocol that has another place for
@@ -175,7 +175,7 @@ def _read_keys(file: Path) -> ApiKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedProxies:
-    """Those who may say for whom they call, and the metadata key in which they do."""
+    """The proxies that may name the client that they call for, and the metadata key of that name."""
 
     header: str | None  # None: they name no client, and say only whether it came by https
     networks: tuple[IPv4Network | IPv6Network, ...]

@@ -1,6 +1,6 @@
 """Messages of dragoman.v1 as a client writes and reads them: records to requests, replies to records.
 
-`service/api/grpc/codec.py` is the other side.
+`service/api/grpc/messages.py` is the other side.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Any
 
 from model.languages import Language
 from protos import translation_pb2 as pb
-from service.api.grpc.codec import (
+from service.api.grpc.messages import (
     ALIKE,
     FINISH_REASONS,
     FORMATS,

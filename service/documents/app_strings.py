@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from service.documents.draft import Answer, Lines, Notice, Part, Passage, Slot, Unit, has_language
 from service.documents.inline import escaped
-from service.documents.messages import Message, format_of_message, part_of_messages
+from service.documents.message_files import Message, format_of_message, part_of_messages
 from service.documents.xml import Element, read_tree, translated_elements
 from service.records import TextFormat
 

@@ -1,4 +1,4 @@
-"""Which format a file has, and who reads it."""
+"""The formats of files, by suffix, and the functions that read and write each."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Self, TypeAlias
 
-from service.documents import app_strings, markup_files, messages, ooxml, opendocument, subtitles
+from service.documents import app_strings, markup_files, message_files, ooxml, opendocument, subtitles
 from service.documents.draft import Draft, Line, Part, Unit, report_of
 from service.documents.package import Package
 from service.extras import how_to_install
@@ -58,13 +58,13 @@ class DocumentFormat(StrEnum):
     ODP = "odp", ".odp .otp .odg", None, opendocument.read
     ODS = "ods", ".ods .ots", None, opendocument.read
     EPUB = "epub", ".epub", None, markup_files.read_book
-    JSON = "json", ".json", messages.read_json
-    ARB = "arb", ".arb", partial(messages.read_json, is_arb=True)
-    YAML = "yaml", ".yaml .yml", messages.read_yaml
+    JSON = "json", ".json", message_files.read_json
+    ARB = "arb", ".arb", partial(message_files.read_json, is_arb=True)
+    YAML = "yaml", ".yaml .yml", message_files.read_yaml
     STRINGS = "strings", ".strings", app_strings.read_strings
     STRINGSDICT = "stringsdict", ".stringsdict", app_strings.read_stringsdict
     PROPERTIES = "properties", ".properties", app_strings.read_properties
-    CSV = "csv", ".csv .tsv", messages.read_csv
+    CSV = "csv", ".csv .tsv", message_files.read_csv
 
 
 SUFFIXES = {

@@ -1,4 +1,4 @@
-"""What faces clients in one process: the gRPC port with its calls, streams and health, and the HTTP port.
+"""The ports that clients reach in one process: gRPC with calls, streams and health, and HTTP.
 
 A server has one frontend in the process of its scheduler, or several in processes of their own.
 """
@@ -13,22 +13,22 @@ from starlette.routing import Route
 
 from service.addresses import Address, is_loopback
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle
 from service.api.grpc import dragoman, google, kserve, standard
-from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.dragoman import TranslationServicer
 from service.api.grpc.google import GoogleServicer
+from service.api.grpc.handlers import CallHandlers, handlers_of
 from service.api.grpc.kserve import OpenInferenceServicer
 from service.api.grpc.server import add_grpc_port, grpc_options, server_tls
-from service.api.http.calls import HttpCalls
 from service.api.http.console.routes import Console
 from service.api.http.deepl import DeepL, DeepLGlossaries
 from service.api.http.deepl_documents import DeepLDocuments
 from service.api.http.files import FileTranslator
+from service.api.http.handlers import HttpCalls
 from service.api.http.libretranslate import LibreTranslate
 from service.api.http.operations import description_pages
 from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, health_pages, metrics_pages
+from service.api.lifecycle import CallLifecycle
 from service.call import Call
 from service.config import LimitsConfig, ListenConfig, ServerConfig
 from service.documents.formats import load_readers

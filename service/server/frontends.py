@@ -1,8 +1,8 @@
-"""The frontends of a server that are processes of their own, seen from its scheduler process.
+"""The frontends that are processes of their own, as the scheduler process sees them.
 
-They share the ports.  When one dies, its connections are lost and what its calls held is given back.  A
-spare process takes its place.  The spare has everything loaded, because loading takes two seconds of a CPU, and longer
-under load.  The log, metrics and settings call these processes edges.
+They share the ports.  When one dies, its connections are lost, and what its calls held is given back.  A spare process
+takes its place, which has everything loaded: that takes two seconds of a CPU, and longer under load.  Settings, metrics
+and the log call these processes edges.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from service.processes.rpc import MethodFailed, Peer, PeerLost
 from service.processes.supervisor import Program, Spare, StartError, Supervisor, SupervisorConfig
 from service.scheduler.admission import Kind, Reservation
 from service.server.frontend import STARTING, Frontend
-from service.server.frontend_process import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService
+from service.server.frontend_worker import FrontendSpec, OfferedModel, RemoteScheduler, SchedulerService
 from service.server.process import ServingState, num_frontends
 from service.telemetry.logs import current_call, get_logger, log_level
 from service.telemetry.metrics import Metrics, Snapshot
@@ -41,12 +41,12 @@ _Result = TypeVar("_Result")
 def _command_line(descriptor: int) -> list[str]:
     """Return how to start the process of a frontend that talks over this inherited socket; it imports for a second."""
     first = f"from service.child_process import become_child; become_child({_KILLED_SECOND})"
-    then = f"from service.server.frontend_process import main; main({descriptor})"
+    then = f"from service.server.frontend_worker import main; main({descriptor})"
     return [sys.executable, "-P", "-c", f"{first}; {then}"]
 
 
 class Frontends:
-    """All frontends of a server, which does with them what it would do with a `Frontend` in its own process."""
+    """All frontend processes of a server, with the methods of the one `Frontend` in the scheduler process."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Frontends:
 
 
 class FrontendProcess(SchedulerService):
-    """A frontend in a process of its own, and each process that replaces it; answers what the frontend asks."""
+    """A frontend process, and each one that replaces it; answers its calls (`SchedulerService`)."""
 
     def __init__(self, frontends: Frontends, number: int) -> None:
         """Start nothing yet; this is one of several frontends."""

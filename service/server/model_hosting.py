@@ -1,4 +1,4 @@
-"""The models of a server: where they come from, and how many engines and threads and which budgets each model gets.
+"""Makes the models of a server from its settings: their source, and the engines, threads and budgets of each.
 
 This module imports little: the first engines start as soon as it is loaded, and the other libraries of the scheduler
 process load in the meantime.

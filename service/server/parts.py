@@ -11,14 +11,14 @@ import grpc.aio
 from protos.admin_pb2 import GetStatusResponse
 from service.addresses import Address
 from service.api.auth import authenticator
-from service.api.calls import CallLifecycle
 from service.api.grpc import admin, standard
 from service.api.grpc.admin import DEFAULT_MAX_REQUESTS, AdminServicer, encode_status
-from service.api.grpc.calls import CallHandlers, handlers_of
+from service.api.grpc.handlers import CallHandlers, handlers_of
 from service.api.grpc.server import add_grpc_port, grpc_options, server_tls, warn_of_open_ports
 from service.api.http.files import FileStore
 from service.api.http.server import HttpServer
 from service.api.http.server_status import ServerStatus, SharedPage, metrics_pages
+from service.api.lifecycle import CallLifecycle
 from service.config import ServerConfig
 from service.models.call_scheduler import CallScheduler
 from service.server.frontend import Frontend
@@ -119,7 +119,7 @@ class Parts:
 
 
 class Readiness:
-    """Whether the server wants work and can do it: what /readyz, /healthz, gRPC health and `dragoman status` say.
+    """Whether the server accepts work and can do it: for /readyz, /healthz, gRPC health and `dragoman status`.
 
     It accepts work between the end of the start and the drain, and is ready while there are engines and a frontend.
     """
@@ -169,7 +169,7 @@ class Readiness:
 
 
 class OwnStatus(FileStore, ServerStatus):
-    """The status of the server, which its scheduler process knows; keeps the files that any frontend has translated."""
+    """The `ServerStatus` in the scheduler process; keeps the files that any frontend has translated."""
 
     def __init__(self, parts: Parts) -> None:
         """Keep no file yet."""

@@ -1,4 +1,4 @@
-"""The processes of a server and the operating system: their number, what they say, signals, garbage collection.
+"""A server and the operating system: number of frontends, signals, process 1, event loop lag, garbage collection.
 
 SIGTERM and SIGINT stop the server.  SIGUSR1 logs where the tasks of the scheduler process, or of a frontend, wait.  As
 process 1 of a container, this process passes signals on to the server, which is its child, and waits for processes
@@ -35,7 +35,7 @@ MAX_FRAMES = 20  # of a task, innermost first
 
 
 class ServingState(NamedTuple):
-    """What a frontend says of the server from now on."""
+    """The state of the server, as every frontend reports it."""
 
     is_serving: bool  # in health
     is_draining: bool = False  # in health, which then says NOT_SERVING for ever

@@ -15,8 +15,8 @@ import pytest
 from google.rpc import error_details_pb2
 
 from service.api.auth import Authenticator, authenticator, digest_of, generate_key
-from service.api.calls import REFUSALS_LOGGED, CallLifecycle, CallObserver, Refuse
-from service.api.grpc.calls import MAX_UNREAD, CallHandlers
+from service.api.grpc.handlers import MAX_UNREAD, CallHandlers
+from service.api.lifecycle import REFUSALS_LOGGED, CallLifecycle, CallObserver, Refuse
 from service.call import Call, Caller
 from service.config import SecurityConfig
 from service.errors import (

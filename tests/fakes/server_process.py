@@ -56,7 +56,7 @@ class ServerProcess:
 
     def edge_pids(self) -> list[int]:
         """Process ids of its edges that listen; none where the only edge runs in the core."""
-        return [pid for pid in self._children("service.server.frontend_process") if self.grpc_port in _listening(pid)]
+        return [pid for pid in self._children("service.server.frontend_worker") if self.grpc_port in _listening(pid)]
 
     def _children(self, module: str) -> list[int]:
         found = []

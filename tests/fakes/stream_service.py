@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 from protos import translation_pb2 as pb
-from service.api.calls import CallLifecycle
-from service.api.grpc.calls import CallHandlers, handlers_of
 from service.api.grpc.dragoman import SERVICE, TRANSLATE_STREAM, TranslationServicer
+from service.api.grpc.handlers import CallHandlers, handlers_of
+from service.api.lifecycle import CallLifecycle
 from service.call import Call
 from service.config import LimitsConfig
 from service.engine.wire import FinishReason, Hypothesis, JobResult, SearchParams, Settled

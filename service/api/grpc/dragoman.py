@@ -1,7 +1,7 @@
 """dragoman.v1.TranslationService: messages to records and back; texts of a stream as they come.
 
-Errors leave as exceptions of `errors.py`; `calls.py` gives them a status.  A stream reads on only while it has room, so
-flow control holds a client that sends faster than it reads or than the server translates.
+Errors leave as exceptions of `errors.py`; `handlers.py` gives them a status.  A stream reads on only while it has room,
+so flow control holds a client that sends faster than it reads or than the server translates.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 from protos import translation_pb2 as pb
-from service.api.grpc.codec import (
+from service.api.grpc.messages import (
     decode_request,
     decode_score_request,
     encode_answers,

@@ -1,6 +1,6 @@
 """google.cloud.translation.v3.TranslationService: Google's messages to records and back.
 
-Errors leave as exceptions of `errors.py`; `calls.py` gives them a status.
+Errors leave as exceptions of `errors.py`; `handlers.py` gives them a status.
 """
 
 from protos import google_translation_pb2 as pb

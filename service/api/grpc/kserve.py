@@ -1,6 +1,6 @@
 """inference.GRPCInferenceService, the Open Inference Protocol: tensors of texts to records and back.
 
-Errors leave as exceptions of `errors.py`; `calls.py` gives them a status.
+Errors leave as exceptions of `errors.py`; `handlers.py` gives them a status.
 """
 
 import asyncio

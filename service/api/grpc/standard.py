@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from protos import admin_pb2, google_translation_pb2, open_inference_pb2, translation_pb2
-from service.api.grpc.calls import Handler, stream
+from service.api.grpc.handlers import Handler, stream
 from service.errors import InvalidInput, NotFound
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]

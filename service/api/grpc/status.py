@@ -63,18 +63,18 @@ class WireStatus:
 
 
 def code_of(error: DragomanError) -> grpc.StatusCode:
-    """The status code of an error."""
+    """Return the status code of an error."""
     return grpc.StatusCode[error.code]
 
 
 def code_number(error: DragomanError) -> int:
-    """The status code of an error as google.rpc.Code."""
+    """Return the status code of an error as google.rpc.Code."""
     number: int = code_of(error).value[0]
     return number
 
 
 def to_wire(error: DragomanError) -> WireStatus:
-    """The status a call ends with for this error."""
+    """Return the status that a call with this error ends with."""
     code, message = code_of(error), str(error)[:MAX_MESSAGE_CHARACTERS]
     # Parts of a message, serialised and put one behind the other, are the message serialised.
     details = status_pb2.Status(code=code.value[0], message=message).SerializeToString()

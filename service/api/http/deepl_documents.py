@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, WithJsonSchema
 from starlette.responses import Response
 
-from service.api.http.calls import HttpCalls
 from service.api.http.deepl import DIALECT, IGNORED_KEY, RESOURCES, GlossaryFields
 from service.api.http.fields import File, checked
 from service.api.http.files import KEPT_S, FileTranslator, JobStatus, Progress, TranslatedFile, download
+from service.api.http.handlers import HttpCalls
 from service.api.http.operations import MULTIPART, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call

@@ -1,7 +1,7 @@
-"""What a request says, in fields: of its query, and of its body, which is JSON or a form; and what an answer says more.
+"""The fields of a request, from its query and its body, which is JSON or a form; and the warnings of an answer.
 
-The forms are those of HTML: urlencoded, and multipart, in which files come.  What went wrong with translations has no
-place in the messages of LibreTranslate and DeepL: it goes in a field more, which their clients pass over, and a header.
+The forms are those of HTML: urlencoded, and multipart, in which files come.  The messages of LibreTranslate and DeepL
+have no place for warnings: an additional field has them, which their clients ignore, and so has a header.
 """
 
 import asyncio
@@ -168,5 +168,5 @@ def by_kind(warnings: Iterable[tuple[WarningKind, str]]) -> list[KindOfWarning]:
 
 
 def warn_of(translations: Iterable[Translation], call: Call) -> None:
-    """Have the answer of a call say in its header what went wrong."""
+    """Have the header of the answer to a call list the warnings of these translations."""
     call.warn(warning.kind for translation in translations for warning in translation.warnings)

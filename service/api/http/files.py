@@ -1,4 +1,4 @@
-"""Files that callers send: translated as one call or after its answer, and kept until they are fetched."""
+"""Translates files that callers send, within a call or after its answer, and keeps them until they are fetched."""
 
 import asyncio
 import secrets
@@ -89,7 +89,7 @@ class FileTranslator:
 
     @asynccontextmanager
     async def waited_room(self, call: Call) -> AsyncGenerator[None]:
-        """Have room for a file of this caller meanwhile, once there is some."""
+        """Wait for room for a file of this caller, and hold it in the block."""
         while not self._has_room(call):
             await self._freed.wait()
         with self.room(call):
@@ -100,7 +100,7 @@ class FileTranslator:
 
     @contextmanager
     def room(self, call: Call) -> Iterator[None]:
-        """Have room for a file of this caller meanwhile; raises Overloaded where there is none."""
+        """Hold room for a file of this caller in the block, or raise Overloaded."""
         if not self._has_room(call):
             own, others = self._open[call.caller.identity], self._open.total()
             limits = f"at most {MAX_OWN_FILES} and {MAX_FILES} may be at a time"
@@ -147,7 +147,7 @@ class FileTranslator:
         yield TranslatedFile(File(file.name, content), report, remarks, sum(len(unit.text) for unit in units))
 
     async def _done(self, work: "partial[_Result]", file: File) -> _Result:
-        """Return the result of work on a file; that on a large one is done apart, where no other caller notices it."""
+        """Return the result of work on a file; another process works on a large one, so that no other caller waits."""
         try:
             if len(file.content) < _LARGE:
                 return await asyncio.get_running_loop().run_in_executor(self._readers, work)

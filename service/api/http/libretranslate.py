@@ -1,6 +1,6 @@
-"""LibreTranslate's protocol: its requests as `TranslationRequest`, and what its clients read in the answers.
+"""LibreTranslate's protocol: its requests become a `TranslationRequest`, and its clients read the answers.
 
-A list of texts is answered with lists.  An error is {"error": ...}, and of an unknown language 400.
+A list of texts is answered with lists.  An error is {"error": ...}; an unknown language has status 400.
 """
 
 from typing import Annotated, Any, Literal
@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from model.language_codes import name_of
 from service.api.auth import address_of, trusted_proxies
-from service.api.http.calls import peer_of
 from service.api.http.fields import File, KindOfWarning, checked, warn_of, warnings_of
 from service.api.http.files import FileTranslator, download
+from service.api.http.handlers import peer_of
 from service.api.http.operations import MULTIPART, Dialect, HttpRequest, answer_with, operation
 from service.api.http.server_status import ServerStatus
 from service.call import Call

@@ -1,7 +1,7 @@
-"""What a server can be asked over HTTP: one record an operation, beside the method that answers it.
+"""The operations of the HTTP protocols: a record for each, beside the method that answers it.
 
-A service is an object with such methods.  From the records come the routes (`calls.py`) and the description in OpenAPI:
-at /spec as JSON, and at /docs as a page that needs nothing from elsewhere.
+A service is an object with such methods.  From the records come the routes (`handlers.py`) and the description in
+OpenAPI: at /spec as JSON, and at /docs as a page that loads nothing from other servers.
 """
 
 import base64
@@ -43,7 +43,7 @@ _UNAVAILABLE_RETRY_S = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """What a method is asked."""
+    """A request as the method of an operation gets it."""
 
     fields: Fields  # of the query and the body
     priority: Priority | None
@@ -56,7 +56,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Awaitable[Response]])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How a protocol says what all of them say."""
+    """The names and statuses of a protocol for what all protocols have."""
 
     name: str  # in metrics: NAME/METHOD
     error_field: str = "error"  # of the answer, with the message
@@ -84,7 +84,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that can be asked for."""
+    """A method over HTTP: its path, fields, answer and limits."""
 
     dialect: Dialect
     path: str
@@ -97,7 +97,7 @@ class Operation:
     is_work: bool = True  # whether the models work for it, so that it can be refused when they have too much
     needs_key: bool = True  # whether a caller without a key is refused where there are keys; a bad key always is
     takes_files: bool = False  # whether the limits are those of files
-    status: int = 200  # of the answer that says that it is done
+    status: int = 200  # of the answer to a request that succeeded
     name: str = ""  # of the method that answers
 
     @property
@@ -118,7 +118,7 @@ def operation(*given: Any, **options: Any) -> Callable[[_Method], _Method]:
 
 
 def operations_of(service: object) -> list[tuple[Operation, Behaviour]]:
-    """Return what this service can be asked for, with the methods that answer, in their order."""
+    """Return the operations of a service with the methods that answer them, in their order."""
     methods = [(name, method) for name, method in vars(type(service)).items() if hasattr(method, "operation")]
     return [(method.operation, getattr(service, name)) for name, method in methods]
 
@@ -148,7 +148,7 @@ closes its connection cancels its request."""
 
 
 def description_pages(*services: object) -> list[Route]:
-    """Return the routes to the description of what these services can be asked for."""
+    """Return the routes to the description of the operations of these services."""
 
     @cache
     def description() -> dict[str, Any]:

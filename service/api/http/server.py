@@ -116,7 +116,7 @@ def _application(routes: Sequence[Route], max_body_bytes: int, cors_origins: str
 
     async def failed(request: Request, error: Exception) -> Response:
         path = getattr(request.scope.get("route"), "path", "")
-        if isinstance(error, DragomanError):  # of a call, whose answer had begun: it is in the book
+        if isinstance(error, DragomanError):  # of a call, whose answer had begun: the call is accounted for
             return PlainTextResponse("the answer has no end\n", status_code=500)
         get_logger().error("page_failed", path=path, **describe_error(error))
         return PlainTextResponse("the log has the error\n", status_code=500)
@@ -136,7 +136,7 @@ def _application(routes: Sequence[Route], max_body_bytes: int, cors_origins: str
 
 
 class _Connections:
-    """The open connections, and since when each of those that wait for their peer does so."""
+    """The open connections, and those that wait for their peer, the longest wait first."""
 
     def __init__(self, max_connections: int, timeout_s: float) -> None:
         self._max_connections = max_connections

@@ -1,4 +1,4 @@
-"""What is true of the whole server, whichever process is asked over HTTP, and the pages that say it to machines."""
+"""What any frontend can be asked about the whole server, and the pages for machines: metrics and health."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ SHARED_FOR_S = 0.25
 
 
 class ServerStatus(Protocol):
-    """What a frontend asks about the server as a whole; the scheduler process knows the answers."""
+    """What a frontend asks about the whole server; the scheduler process answers."""
 
     async def page(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -92,7 +92,7 @@ def health_pages(server: ServerStatus) -> list[Route]:
 
 
 class SharedPage:
-    """A page that is written once for all who ask while it is written, and for a crowd lasts a moment longer."""
+    """A page that is written once for all readers that ask meanwhile; for many readers it is kept a moment longer."""
 
     def __init__(
         self,

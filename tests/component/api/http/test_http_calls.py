@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from service.addresses import Address
 from service.api.auth import Authenticator, TrustedProxies, digest_of, generate_key, watch_keys
-from service.api.calls import CallLifecycle
-from service.api.http.calls import LARGE_FILES, HttpCalls
 from service.api.http.fields import File
+from service.api.http.handlers import LARGE_FILES, HttpCalls
 from service.api.http.operations import Dialect, HttpRequest, operation
 from service.api.http.server import HttpServer
+from service.api.lifecycle import CallLifecycle
 from service.call import Call
 from service.config import LimitsConfig
 from service.errors import (

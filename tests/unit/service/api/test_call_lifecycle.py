@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from service.api.calls import CallLifecycle
+from service.api.lifecycle import CallLifecycle
 from service.call import Call
 from service.errors import DeadlineExceeded
 from service.telemetry.metrics import Metrics

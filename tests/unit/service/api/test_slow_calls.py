@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from service.api.calls import SLOW_CALLS_LOGGED, CallLifecycle
+from service.api.lifecycle import SLOW_CALLS_LOGGED, CallLifecycle
 from service.call import Call, Caller, Phase
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of

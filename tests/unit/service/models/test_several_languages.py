@@ -6,7 +6,7 @@ import pytest
 
 from model.languages import Language
 from protos import translation_pb2 as pb
-from service.api.grpc.codec import encode_model
+from service.api.grpc.messages import encode_model
 from service.client.messages import decode_models
 from service.errors import NotFound
 from service.models.catalogue import for_languages, index_of, languages_of

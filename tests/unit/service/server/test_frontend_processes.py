@@ -21,7 +21,7 @@ from service.models.catalogue import Catalogue, ServedModel, UseCount
 from service.models.version import ModelVersion
 from service.processes.rpc import Peer
 from service.server.frontend import Frontend
-from service.server.frontend_process import RemoteScheduler
+from service.server.frontend_worker import RemoteScheduler
 from service.server.frontends import Frontends
 from service.server.process import ServingState
 from service.telemetry.logs import set_log_level

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from service.api.grpc.calls import OpenStreams
+from service.api.grpc.handlers import OpenStreams
 from service.errors import Overloaded
 
 MANY = 1_000

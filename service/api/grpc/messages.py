@@ -1,6 +1,6 @@
 """Messages of dragoman.v1 as the server reads and writes them: requests to records, records to replies.
 
-`service/client/messages.py` is the other side.  Errors of whole calls are the matter of `status.py`.
+`service/client/messages.py` is the other side.  `status.py` converts the errors of whole calls.
 """
 
 import time

@@ -1,6 +1,6 @@
-"""What every gRPC call goes through: a key, an id, a clock, the metrics, and errors that become statuses.
+"""Handles every gRPC call: its key, its id, its deadline, its metrics, its errors as statuses.
 
-Knows calls, not what they ask for; hands each behaviour the record of its call in the place of gRPC's context.  Three
+Knows calls, not what they ask for; gives each behaviour the record of its call in place of gRPC's context.  Three
 rules of grpc.aio shape it.  A handler that lets CancelledError escape while its call lives never answers.  The text of
 any other exception would reach the caller as UNKNOWN.  A unary handler begins when the message is there, that of a
 stream of requests begins with the headers: every method is served as such, so that a call is seen, and can be refused,
@@ -24,8 +24,8 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from service.api.auth import OPEN_METHODS
-from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.grpc.status import Metadata, to_wire
+from service.api.lifecycle import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.call import Call, Identity
 from service.errors import DragomanError, InvalidInput, Overloaded, Unimplemented
 from service.telemetry.families import OTHER
@@ -38,7 +38,7 @@ _MAX_BYTES_EXPLAINED = 16 << 10
 
 
 def deserializer(message_type: type[AnyMessage]) -> Callable[[bytes], AnyMessage | InvalidInput]:
-    """A function from bytes to a message, or to the error that says what is wrong with them."""
+    """Return a function from bytes to a message, or to the error of bytes that are none."""
 
     def deserialize(data: bytes) -> AnyMessage | InvalidInput:
         try:
@@ -329,7 +329,7 @@ def _forget_way(*errors: BaseException) -> None:
 
 
 class _Requests:
-    """The messages of a stream, as they come; raises InvalidInput for one that is none of its type."""
+    """The messages of a stream, as they come; raises InvalidInput for one that is not of its type."""
 
     def __init__(self, received: AsyncIterator[object]) -> None:
         self._received = received

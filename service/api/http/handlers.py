@@ -1,6 +1,6 @@
-"""What every HTTP request that is a call goes through: its lifecycle, its body, and errors as statuses.
+"""Handles every HTTP request that is a call: its lifecycle, its body, its errors as statuses.
 
-What is answered is said by operations (`operations.py`).
+The operations (`operations.py`) say what is answered.
 
     authorization         Bearer KEY; dialects may take the key from a field, too
     x-request-id          the caller's name for the request; every answer has it, and the log
@@ -23,9 +23,9 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from service.api.auth import AUTHORIZATION, KEY_HEADERS
-from service.api.calls import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.api.http.fields import read_fields
 from service.api.http.operations import Behaviour, HttpRequest, Operation, operations_of
+from service.api.lifecycle import REQUEST_ID_KEY, WARNINGS_KEY, CallLifecycle
 from service.call import Call
 from service.config import LimitsConfig
 from service.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
@@ -66,10 +66,10 @@ class HttpCalls:
             await asyncio.wait(self._running)
 
     def work_on(self, call: Call, method: str, work: Callable[[Call], Coroutine[Any, Any, None]]) -> None:
-        """Work for the caller of a call beyond its answer, with the limits of files, as a call of its own.
+        """Begin work that goes on after the answer to a call, as a call of its own with the limits of files.
 
         Args:
-            work: gets the record of that call; its errors are in the metrics, and nowhere else.
+            work: gets the record of that call; its errors are in the metrics only.
         """
         task = asyncio.create_task(self._work(call, method, work))
         self._running.add(task)
@@ -218,7 +218,7 @@ class _Sender:
 
 @asynccontextmanager
 async def _while_waited_for(receive: Receive, call: Call, sender: _Sender) -> AsyncGenerator[None]:
-    """End what is inside with DeadlineExceeded at the deadline, or with ClientDisconnect once the caller has left."""
+    """Cancel the block at the deadline (DeadlineExceeded), or when the caller has left (ClientDisconnect)."""
     has_left = False
 
     async def watch(limit: asyncio.Timeout) -> None:
@@ -257,7 +257,7 @@ async def _body_of(request: Request, max_bytes: int) -> bytes:
 
 
 async def _throw_away(request: Request) -> None:
-    """Read a body that nobody wants, piece by piece."""
+    """Read a body piece by piece and drop it."""
     async for _ in request.stream():
         pass
 

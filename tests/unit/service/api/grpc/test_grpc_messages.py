@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protos import translation_pb2 as pb
-from service.api.grpc.calls import deserializer
-from service.api.grpc.codec import (
+from service.api.grpc.handlers import deserializer
+from service.api.grpc.messages import (
     decode_request,
     encode_answers,
     encode_detected,

@@ -2,7 +2,7 @@
 
     begin           makes the record of the call and counts it in
     admit           says whose key it is made with, and refuses what the server has no room for
-    fail, left      note why it has no answer
+    fail, left      note why it has no answer: an error, or a caller that has gone
     end             accounts for it: in the metrics, in the log if it was slow, in a trace where traces are wanted
 
 Knows no protocol: each protocol says where a call comes from and what came with it, and turns errors into its own.
@@ -163,7 +163,7 @@ class CallLifecycle:
         for observer in self._observers:
             try:
                 observer(call)
-            except Exception as error:  # noqa: BLE001 - who only looks on must not disturb the call
+            except Exception as error:  # noqa: BLE001 - an observer must not disturb the call
                 get_logger().error("observer_failed", **describe_error(error))
 
     def _log_slow(self, call: Call) -> None:
@@ -192,7 +192,7 @@ class CallLifecycle:
 
 
 def _request_id(metadata: Metadata) -> str:
-    """The caller's id if it sent a reasonable one, else a new one."""
+    """Return the caller's id if it sent a valid one, else a new one."""
     for key, value in metadata:
         if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
             return value

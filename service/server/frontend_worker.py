@@ -1,8 +1,8 @@
-"""The process of a frontend: it does what the scheduler process asks, asks that for work, and ends with it.
+"""The process of a frontend; it calls the scheduler process, is called by it, and ends with it.
 
-SchedulerService    what the frontend asks of the scheduler process, beside `ServerStatus`
-RemoteScheduler     the scheduler process as calls find it here, and what that asks of this one beside `Frontend`
-RemoteModel         a model of the scheduler process: here it has only a tokenizer
+SchedulerService    methods of the scheduler process that the frontend calls, beside those of `ServerStatus`
+RemoteScheduler     what calls use as their scheduler here; the scheduler process calls its other methods
+RemoteModel         a model whose engines are in the scheduler process: only a tokenizer
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from service.threads import in_daemon_thread
 
 
 class SchedulerService(Protocol):
-    """What a frontend asks of the scheduler process, beside `ServerStatus`; both read the clock time.monotonic()."""
+    """What a frontend calls in the scheduler process, beside `ServerStatus`; both read the same time.monotonic()."""
 
     async def run(self, model: int, work: Work, call: Call, kind: Kind) -> list[Settled]:
         """Have the engines of a model work for a call; raises as `CallScheduler.run`.
@@ -61,7 +61,7 @@ class SchedulerService(Protocol):
         ...
 
     def close_stream(self, number: int) -> None:
-        """A stream has ended."""
+        """Note that a stream has ended."""
         ...
 
     def counted(self, metrics: Snapshot, usage: dict[Identity, Usage], lag_s: float) -> None:
@@ -84,7 +84,7 @@ class OfferedModel(NamedTuple):
 
 
 class FrontendSpec(NamedTuple):
-    """What the process is told first."""
+    """The first record that the process receives."""
 
     config: ServerConfig  # with the ports that the scheduler process has reserved
     models: tuple[OfferedModel, ...]
@@ -131,7 +131,7 @@ async def _live(descriptor: int) -> None:
 
 
 class RemoteScheduler(CallScheduler):
-    """Lets calls in by the limits of the whole server: what it refuses, the scheduler process would refuse as well."""
+    """The `CallScheduler` of a frontend: refuses by the limits of the whole server, and passes the rest on."""
 
     def __init__(self, peer: Peer, limits: LimitsConfig, metrics: Metrics, usage_meter: UsageMeter) -> None:
         """Offer no model yet; `peer` is the scheduler process, and it asks for metrics and usage."""
@@ -163,12 +163,12 @@ class RemoteScheduler(CallScheduler):
             await model.in_use.wait_idle()
 
     async def count(self) -> None:
-        """Return when the scheduler process has been sent what this one has counted."""
+        """Send the scheduler process what this one has counted."""
         lag_s = self._metrics.recent_lag_s
         self._peer.tell(SchedulerService.counted, self._metrics.snapshot(), self._usage_meter.take(), lag_s)
 
     async def count_often(self) -> None:
-        """Do that again and again, which is also the sign of life."""
+        """Send it again and again, which is also the sign of life."""
         async for _ in observe_event_loop(self._metrics):
             await self.count()
 
@@ -193,7 +193,7 @@ class RemoteScheduler(CallScheduler):
         await model.load(call, reservation)
 
     def refuse_early(self, model: ServedModel, call: Call, reservation: Reservation) -> None:
-        """Refuse nothing: only the scheduler process knows how much work waits."""
+        """Refuse nothing, because only the scheduler process knows how much work waits."""
 
     async def run(self, model: ServedModel, work: Work, call: Call, reservation: Reservation) -> list[Settled]:
         """Have the scheduler process do the work, where texts of streams wait; raises as `CallScheduler.run`."""
