@@ -2,6 +2,8 @@
 
 import errno
 import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -57,18 +59,6 @@ class Address:
         ]
         return [one for part in found for one in part]
 
-    def check_free(self, purpose: str) -> None:
-        """Bind the address and let it go again, or raise ListenError."""
-        sockets = self.open(purpose)
-        try:
-            for one in sockets:
-                one.listen(1)  # with SO_REUSEADDR, only this notices a listener that came before
-        except OSError as error:
-            raise self.cannot_listen(purpose, error) from error
-        finally:
-            for one in sockets:
-                one.close()
-
     def cannot_listen(self, purpose: str, error: OSError) -> ListenError:
         """The failure as one line with a way to the culprit."""
         hint = ""
@@ -104,11 +94,27 @@ def _bound(family: int, kind: int, protocol: int, where: Any, *, is_shared: bool
     return bound
 
 
+def check_free(addresses: Mapping[str, Address]) -> None:
+    """Bind all addresses, each under the name of its setting, and let them go again; or raise ListenError."""
+    with ExitStack() as bound:
+        for purpose, address in addresses.items():
+            twins = [name for name, other in addresses.items() if name != purpose and other.port == address.port != 0]
+            try:
+                for one in [bound.enter_context(one) for one in address.open(purpose)]:
+                    one.listen(1)  # with SO_REUSEADDR, only this notices a listener that came before
+            except OSError as error:
+                raise address.cannot_listen(purpose, error) from error
+            except ListenError as error:
+                if not twins:
+                    raise
+                raise ListenError(f"{error}; {twins[0]} is {address.port}, too") from error
+
+
 def reserve_port(address: Address, purpose: str) -> tuple[list[socket.socket], int]:
     """Return sockets that hold the port for processes that share it, and the port; or raise ListenError.
 
     Until a process listens, connections are refused.
     """
-    address.check_free(purpose)
+    check_free({purpose: address})
     holders = address.open(purpose, is_shared=True)
     return holders, holders[0].getsockname()[1]

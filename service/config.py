@@ -253,14 +253,22 @@ def load_config(file: Path | None = None, overrides: Mapping[str, object] | None
     sources = _read_sources(file, overrides)
     groups = {group for source in sources for group in source.values}
     for group in groups - set(_GROUPS):
-        raise ConfigError(_unknown(group, group, _GROUPS))
+        where = next(source.name_of(group, "") for source in sources if group in source.values)
+        raise ConfigError(_unknown(group, group, where, _GROUPS))
     values: dict[str, Any] = {
         group: dict(ChainMap(*(source.values.get(group, {}) for source in sources))) for group in groups
     }
     try:
-        return ServerConfig(**values)
+        config = ServerConfig(**values)
     except ValidationError as error:
         raise ConfigError(_explain(error, sources)) from error
+    if config.engine.bundle is not None and config.models.directory is not None:
+        both = " and ".join(
+            f"{group}.{name} ({_source_of(group, name, sources)})"
+            for group, name in (("engine", "bundle"), ("models", "directory"))
+        )
+        raise ConfigError(f"{both} are set: a server has one of them; set the other one to nothing")
+    return config
 
 
 def setting_sources(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> dict[str, str]:
@@ -302,8 +310,7 @@ def _source_of(group: str, name: str, sources: Iterable[_Source]) -> str:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as stream:
-            return tomllib.load(stream)
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"configuration file {file} cannot be read: {error.strerror}") from error
     except ValueError as error:  # bad TOML or bad UTF-8
@@ -346,17 +353,18 @@ def _explain(error: ValidationError, sources: Iterable[_Source]) -> str:
     first = error.errors(include_url=False)[0]
     group, name = str(first["loc"][0]), str(first["loc"][1])
     if first["type"] == "unexpected_keyword_argument":
-        return _unknown(f"{group}.{name}", name, [item.name for item in fields(_GROUPS[group])])
+        known = [item.name for item in fields(_GROUPS[group])]
+        return _unknown(f"{group}.{name}", name, _source_of(group, name, sources), known)
     why = first["msg"].removeprefix("Value error, ")
     if bounds := allowed_bounds(group, name):
         why = f"allowed is {' and '.join(bounds)}{f', or {NEVER}' if may_be_never(group, name) else ''}"
     return f"{group}.{name} is {first['input']!r} ({_source_of(group, name, sources)}): {why}"
 
 
-def _unknown(setting: str, name: str, known: Iterable[str]) -> str:
+def _unknown(setting: str, name: str, where: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    return f"{setting} is not a setting: {hint}"
+    return f"{setting} is not a setting ({where}): {hint}"
 
 
 def may_be_never(group: str, name: str) -> bool:

@@ -10,12 +10,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
+from model.files import kind_of
 from service.config import ConfigError
 from service.telemetry.logs import get_logger
 
 _Value = TypeVar("_Value")
 _Signature: TypeAlias = tuple[int, int, int]  # device's inode, size, time of change
 Files: TypeAlias = Sequence[Path] | Callable[[], Iterable[Path]]  # those of a directory come and go
+
+
+def read_again(setting: str, file: Path) -> bytes:
+    """Return the content of a file that will be read again; raises ConfigError with the setting, the file and why."""
+    try:
+        if kind := kind_of(file):  # a pipe, as the shell's <(...) is one, would give it once, and then nothing
+            raise ConfigError(f"{setting}: {file} is {kind}: name a file, which can be read again when it changes")
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{setting}: {file} cannot be read: {error.strerror}") from error
 
 
 class WatchedFiles(Generic[_Value]):

@@ -45,7 +45,7 @@ from service.config import ConfigError, SecurityConfig
 from service.errors import PermissionDenied, Unauthenticated
 from service.records import Priority
 from service.telemetry.logs import printable
-from service.watched_files import WatchedFiles
+from service.watched_files import WatchedFiles, read_again
 
 KEY_PREFIX = "dragoman_"  # lets scanners of repositories and logs recognise a leaked key
 KEY_BYTES = 32
@@ -135,7 +135,7 @@ def parse_keys(text: str) -> ApiKeys:
     document = tomllib.loads(text)
     written = document.get("keys")
     if set(document) != {"keys"} or not isinstance(written, list) or not written:
-        raise ValueError("it needs [[keys]] entries, at least one, and nothing else")
+        raise ValueError("it needs [[keys]] entries, at least one, and nothing else: `dragoman keys new` writes one")
     if len(written) > MAX_KEYS:
         raise ValueError(f"it has {len(written):,} keys, at most {MAX_KEYS:,} are accepted")
     try:
@@ -162,10 +162,9 @@ def watch_keys(file: Path, *, period_s: float, clock: Callable[[], float] = time
 
 
 def _read_keys(file: Path) -> ApiKeys:
+    content = read_again("security.api_keys", file)
     try:
-        return parse_keys(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"security.api_keys: {file} cannot be read: {error.strerror}") from error
+        return parse_keys(content.decode("utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"security.api_keys: {file} is not valid TOML: {error}") from None
     except ValueError as error:  # also bad UTF-8

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from service.addresses import Address, ListenError
+from service.addresses import Address, ListenError, check_free
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, ranged, with_examples
 from service.cli.output import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
@@ -26,9 +26,9 @@ from service.extras import how_to_install
 from service.models.repository import BundleCandidate, BundleSource, bundle_source
 from service.ranges import ANY_PORT
 from service.records import TranslateOptions
+from service.server.process import MIN_OPEN_FILES
 from service.threads import affine_cpus, available_threads, cpu_quota
 
-_MIN_OPEN_FILES = 1_024
 _TEST_SENTENCES = {"de": "Das Wetter ist heute schön."}  # by source language
 _TEST_SENTENCE = "The weather is nice today."  # of all others
 _TEST_MAX_TOKENS = 50
@@ -196,18 +196,18 @@ def check_open_files() -> Finding:
     """Check that enough connections can be open at once."""
     import resource
 
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _MIN_OPEN_FILES:
-        detail = f"{soft} allowed, {_MIN_OPEN_FILES} or more are good for a server: ulimit -n {_MIN_OPEN_FILES}"
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a server raises its soft limit to this one
+    if hard != resource.RLIM_INFINITY and hard < MIN_OPEN_FILES:
+        detail = f"{hard} allowed, {MIN_OPEN_FILES} or more are good for a server: ulimit -Hn {MIN_OPEN_FILES}"
         return Finding(Level.WARN, "open files", detail)
-    return Finding(Level.PASS, "open files", "unlimited" if soft == resource.RLIM_INFINITY else f"{soft} allowed")
+    return Finding(Level.PASS, "open files", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard} allowed")
 
 
 def check_port(subject: str, host: str, port: int) -> Finding:
     """Check that a server could listen there now."""
     address = Address(host, port)
     try:
-        address.check_free(subject)
+        check_free({subject: address})
     except ListenError as error:
         return Finding(Level.FAIL, subject, str(error))
     return Finding(Level.PASS, subject, f"{address} is free")

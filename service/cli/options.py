@@ -95,7 +95,7 @@ def with_examples(*lines: str) -> Callable[[_Command], _Command]:
 def text_in(file: Path) -> str:
     """Return the content of a file; raises ValueError with its name if it is no UTF-8."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not valid UTF-8 at byte {error.start}") from error
 

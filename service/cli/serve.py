@@ -3,9 +3,10 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import Annotated
@@ -13,7 +14,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import BundleDir, ConfigFile, bundle_dir, ranged, with_examples
-from service.config import ServerConfig, load_config, setting_sources
+from service.config import load_config, setting_sources
 from service.ranges import ANY_PORT, ENGINES
 
 # The setting of each flag; the page of settings reads this table, too.
@@ -79,8 +80,10 @@ def serve(
         typer.echo(to_toml(server_config, setting_sources(config, given)))
         return
     if check_config:
-        if problems := check_files(server_config):  # models, certificates, keys
-            raise ValueError(problems[0])
+        from service.server.checks import check_bundles, check_files
+
+        for problem in chain(check_files(server_config), check_bundles(server_config)):
+            raise ValueError(problem)
         typer.echo(json.dumps(asdict(server_config), indent=2, default=str))
         return
     # Engines are spawned, not forked; gRPC would write a line of its own among the log's whenever one starts.
@@ -103,55 +106,6 @@ def serve(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(serve_until_stopped(server_config))
     raise typer.Exit(exit_code)
-
-
-def check_files(config: ServerConfig) -> list[str]:
-    """Return what is wrong with the settings as far as files tell, one line each; starts no engine and binds no port.
-
-    Of each model, the bundles are opened that a start would open.
-    """
-    from model.files import require_writable
-    from service.api.auth import authenticator
-    from service.api.grpc.server import server_tls
-    from service.telemetry import load_traces
-    from service.translate.glossaries import Glossaries
-
-    checks: tuple[Callable[[], object], ...] = (
-        lambda: server_tls(config.security),
-        lambda: authenticator(config.security),
-        lambda: load_traces(config.telemetry),
-        lambda: Glossaries(config.models.glossaries, period_s=config.models.watch_period_s),
-    )
-    problems = list(_bad_models(config))
-    for make in checks:  # as the server makes these parts
-        try:
-            make()
-        except ValueError as error:  # ConfigError
-            problems.append(str(error))
-    ports_file = config.lifecycle.ports_file
-    if ports_file is not None:
-        try:
-            require_writable(ports_file)
-        except OSError as error:
-            problems.append(f"lifecycle.ports_file {ports_file} cannot be written: {error.strerror}")
-    return [" ".join(problem.split()) for problem in problems]
-
-
-def _bad_models(config: ServerConfig) -> Iterator[str]:
-    """Yield a problem for each name without a version that can serve: that of the newest version."""
-    from service.models.repository import BundleChecker, bundle_source, check_until_good
-
-    try:
-        checker = BundleChecker(config)
-        candidates = bundle_source(config)()
-    except ValueError as error:
-        yield str(error)
-        return
-    for found in candidates.values():
-        checked = check_until_good(checker, found)
-        newest = checked[found[0]]
-        if isinstance(newest, Exception) and all(isinstance(one, Exception) for one in checked.values()):
-            yield str(newest)
 
 
 def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:

@@ -153,10 +153,12 @@ class Frontend:
         if self._is_shared:
             await self._load()
         address = Address(listen.grpc_host, listen.grpc_port)
-        ports = {"grpc_port": add_grpc_port(self._grpc, address, self._tls, "gRPC", is_shared=self._is_shared)}
+        ports = {
+            "grpc_port": add_grpc_port(self._grpc, address, self._tls, "listen.grpc_port", is_shared=self._is_shared)
+        }
         if listen.http:
             address = Address(listen.http_host, listen.http_port)
-            ports["http_port"] = await self._http.start(address, is_shared=self._is_shared)
+            ports["http_port"] = await self._http.start(address, "listen.http_port", is_shared=self._is_shared)
         await self._grpc.start()
         if not self._is_shared:
             await self._load()

@@ -87,10 +87,10 @@ class Frontends:
             InternalError: the process of a frontend does not start; the message says why.
         """
         listen = self.config.listen
-        ports = {"grpc_port": self._reserve(Address(listen.grpc_host, listen.grpc_port), "gRPC")}
+        ports = {"grpc_port": self._reserve(Address(listen.grpc_host, listen.grpc_port), "listen.grpc_port")}
         listen = replace(listen, grpc_port=ports["grpc_port"])
         if listen.http:
-            ports["http_port"] = self._reserve(Address(listen.http_host, listen.http_port), "HTTP")
+            ports["http_port"] = self._reserve(Address(listen.http_host, listen.http_port), "listen.http_port")
             listen = replace(listen, http_port=ports["http_port"])
         self.config = replace(self.config, listen=listen)
         try:

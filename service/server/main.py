@@ -1,7 +1,7 @@
 """The life of a server, as its scheduler process leads it.
 
-    start   check the bundles; start their engines, and meanwhile make the other parts; bind the ports; test the models;
-            write the ports file; let calls find the models; say SERVING
+    start   check files, ports and bundles; start the engines, and meanwhile make the other parts; bind the ports; test
+            the models; write the ports file; let calls find the models; say SERVING
     stop    say NOT_SERVING, and make no more reloads; wait for the drain delay; refuse new calls; let accepted calls
             finish within the grace period; end the engines; send what is still to be sent; end the process with its
             connections open
@@ -21,10 +21,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from model.files import kind_of, writing
+from model.files import writing
 from service.addresses import Address, ListenError
 from service.config import ServerConfig
 from service.errors import DragomanError, Unavailable
+from service.server.checks import check_files, check_ports
 from service.server.model_hosting import ModelParts
 from service.server.process import (
     ServingState,
@@ -32,7 +33,7 @@ from service.server.process import (
     observe_event_loop,
     spare_what_is_loaded,
     stop_event,
-    warn_of_address_limit,
+    use_limits,
 )
 from service.telemetry.logs import LogStream, configure_logging, get_logger, log_libraries
 
@@ -54,11 +55,11 @@ async def serve(config: ServerConfig) -> int:
     """
     stop = stop_event()
     install_stack_dump()
-    warn_of_address_limit()
     try:
         models = ModelParts(config)
         configure_logging(config.telemetry, on_drop=models.metrics.families.log_dropped.inc)
         log_libraries()
+        use_limits()
         if config.lifecycle.ports_file is not None:
             _forget_ports(config.lifecycle.ports_file)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.reloader.request)
@@ -98,12 +99,15 @@ class Server:
     async def _start(self) -> "Parts":
         """Return when the server accepts calls."""
         with _misconfiguration():
+            for problem in check_files(self._config):
+                raise Misconfigured(problem)
+            check_ports(self._config)
             await self._models.reloader.prepare()
         loading = asyncio.create_task(self._models.reloader.load())
         try:
             # Takes a second, in which the event loop hears from the engines that start.
             module = await asyncio.to_thread(import_module, "service.server.parts")
-            with _misconfiguration():  # a certificate or a file of API keys that cannot be used
+            with _misconfiguration():  # a file that has changed since it was checked
                 parts: Parts = module.Parts(self._config, self._models)
             self._parts = parts
             ports = await self._listen(parts)
@@ -116,12 +120,12 @@ class Server:
         return parts
 
     async def _listen(self, parts: "Parts") -> dict[str, int]:
-        """Bind the ports, so that a taken one is known before the engines are warm."""
+        """Bind the ports, and return them by their settings; raises ListenError."""
         listen = self._config.listen
         ports = await parts.frontends.listen()
         if listen.metrics_port is not None:
             metrics = Address(listen.metrics_host, listen.metrics_port)
-            ports["metrics_port"] = await parts.metrics_server.start(metrics)
+            ports["metrics_port"] = await parts.metrics_server.start(metrics, "listen.metrics_port")
         if listen.admin_port is not None:
             ports["admin_port"] = await parts.start_admin(Address(listen.admin_host, listen.admin_port))
         return ports
@@ -223,8 +227,6 @@ def _ports_file(file: Path | None, content: dict[str, int]) -> Iterator[None]:
         return
     name = f"lifecycle.ports_file {file}"
     try:
-        if kind_of(file) == "a pipe":
-            raise Misconfigured(f"{name} is a pipe, and the start would wait for whoever reads it: name a file")
         with writing(file) as stream:
             stream.write(json.dumps(content).encode())
             stream.flush()

@@ -85,7 +85,7 @@ class Parts:
 
     async def start_admin(self, address: Address) -> int:
         """Take calls of operators, and return the port; raises ListenError."""
-        port = add_grpc_port(self.admin_server, address, self._tls, "admin")
+        port = add_grpc_port(self.admin_server, address, self._tls, "listen.admin_port")
         await self.admin_server.start()
         return port
 

@@ -48,8 +48,22 @@ def num_frontends(config: ServerConfig) -> int:
     return config.listen.edges or max(1, min(most, available_threads() // cpus_of_each))
 
 
-def warn_of_address_limit() -> None:
-    """Log that address space is limited: where it ends, libraries in C end their process, and say little or nothing."""
+MIN_OPEN_FILES = 1_024  # each connection is one, and each tensor of a bundle in ONNX Runtime's format while it loads
+_MAX_OPEN_FILES = 65_536
+
+
+def use_limits() -> None:
+    """Let this process and its children have as many open files as the hard limit allows; log limits that are too low.
+
+    Where address space ends, libraries in C end their process, and say little or nothing.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < MIN_OPEN_FILES:
+        remedy = f"allow {MIN_OPEN_FILES} or more: `ulimit -Hn`, LimitNOFILE= of systemd, --ulimit nofile= of docker"
+        get_logger().warning("open_files_limited", limit=allowed, remedy=remedy)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         remedy = "leave `ulimit -v` unlimited and limit memory with a cgroup, as containers and systemd do"

@@ -160,7 +160,9 @@ def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "ECHO_"))}
     settings = {
         "PYTHONPATH": str(ROOT),
-        **({"DRAGOMAN_ENGINE__BUNDLE": str(bundle)} if bundle else {}),
+        **(
+            {"DRAGOMAN_ENGINE__BUNDLE": str(bundle)} if bundle and "DRAGOMAN_MODELS__DIRECTORY" not in variables else {}
+        ),
         "DRAGOMAN_ENGINE__NUM_ENGINES": "1",
         "DRAGOMAN_ENGINE__RUNNER_FACTORY": echo_runner.FACTORY,
         "DRAGOMAN_LIMITS__TRANSLATION_CACHE_MB": "0",  # every sentence reaches an engine
@@ -170,6 +172,8 @@ def environment(bundle: Path | None, **variables: str) -> dict[str, str]:
         "DRAGOMAN_LIFECYCLE__ENGINE_SILENCE_S": "" if os.environ.get(EXECUTED) else "300",
         "DRAGOMAN_TELEMETRY__LOG_FORMAT": "json",
     }
+    if "DRAGOMAN_MODELS__DIRECTORY" in variables:
+        settings["DRAGOMAN_ENGINE__BUNDLE"] = ""
     return {name: value for name, value in {**inherited, **settings, **variables}.items() if value}
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from service.addresses import Address, ListenError, is_loopback
+from service.addresses import Address, ListenError, check_free, is_loopback
 from service.config import ConfigError, SecurityConfig, ServerConfig
 from service.telemetry.logs import get_logger
-from service.watched_files import WatchedFiles
+from service.watched_files import WatchedFiles, read_again
 
 # Calls that gRPC has read and we have not looked at yet.  Beyond 1,000, gRPC's default, it resets some (CANCELLED), and
 # a starved event loop is soon behind by so many; we refuse each with a status and a reason.
@@ -104,13 +104,7 @@ def _read_certificates(files: Mapping[str, Path]) -> grpc.ServerCertificateConfi
 
 
 def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
-    content = {}
-    for setting, file in files.items():
-        try:
-            content[setting] = file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"security.{setting}: {file} cannot be read: {error.strerror}") from error
-    return content
+    return {setting: read_again(f"security.{setting}", file) for setting, file in files.items()}
 
 
 def add_grpc_port(
@@ -122,7 +116,7 @@ def add_grpc_port(
         is_shared: whether other processes of this server listen there, too.
     """
     if not is_shared:
-        address.check_free(purpose)
+        check_free({purpose: address})
     try:
         port: int = (
             server.add_secure_port(str(address), tls.credentials()) if tls else server.add_insecure_port(str(address))

@@ -72,14 +72,14 @@ class HttpServer:
         self._connections = _Connections(max_connections, timeout_s)
         self._servers: list[asyncio.Server] = []  # one for each address of the host
 
-    async def start(self, address: Address, *, is_shared: bool = False) -> int:
+    async def start(self, address: Address, purpose: str, *, is_shared: bool = False) -> int:
         """Listen and return the port, a free one for 0; or raise ListenError.
 
         Args:
             is_shared: whether other processes listen on the same port.
         """
         loop = asyncio.get_running_loop()
-        sockets = address.open("HTTP", is_shared=is_shared)
+        sockets = address.open(purpose, is_shared=is_shared)
         try:
             for one in sockets:
                 self._servers.append(
@@ -88,7 +88,7 @@ class HttpServer:
                     )
                 )
         except OSError as error:
-            raise address.cannot_listen("HTTP", error) from error
+            raise address.cannot_listen(purpose, error) from error
         bound: int = sockets[0].getsockname()[1]
         return bound
 
@@ -205,7 +205,9 @@ class _Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._num_received += len(data)
-        if self._num_received >= PIECE_BYTES:  # of a large body: its peer has as long for the next ones
+        cycle: RequestResponseCycle | None = self.cycle
+        is_answered = cycle is not None and cycle.response_complete
+        if self._num_received >= PIECE_BYTES and not is_answered:  # of a large body: its peer has as long for the next
             self._num_received = 0
             self._all.note(self, is_waiting=False)
         self._note()

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from service.addresses import Address
+from service.addresses import Address, ListenError, check_free
 
 
 def has_ipv6() -> bool:
@@ -46,3 +46,12 @@ def test_host_is_reached_at_all_its_addresses(host, reached):
         (port,) = {one.getsockname()[1] for one in sockets}
 
         assert {address for address in ("127.0.0.1", "::1") if answers(address, port)} == reached
+
+
+def test_port_that_is_set_twice_is_taken_and_both_settings_are_named():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    addresses = {"listen.grpc_port": Address("0.0.0.0", port), "listen.http_port": Address("127.0.0.1", port)}
+
+    with pytest.raises(ListenError, match=rf"{port} \(listen.http_port\): .*; listen.grpc_port is {port}, too"):
+        check_free(addresses)

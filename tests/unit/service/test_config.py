@@ -109,8 +109,12 @@ TEXT_NAME = "DRAGOMAN_LIMITS__MAX_TEXTS"
         ({"limits.max_queue_seconds": float("nan")}, "is nan (flag): allowed is more than 0 and at most 86,400"),
         ({"telemetry.slow_request_s": "none"}, "is 'none' (flag): allowed is more than 0 and at most 86,400, or never"),
         ({"engine.precision": "int4"}, "engine.precision is 'int4' (flag): Input should be 'int8', 'fp32' or 'fp16'"),
-        ({"listen.grcp_port": 1}, "listen.grcp_port is not a setting: did you mean grpc_port?"),
-        ({"telemetry.zzz": 1}, "telemetry.zzz is not a setting: there are log_level, log_format"),
+        (
+            {"engine.bundle": Path("/a"), "models.directory": Path("/b")},
+            "engine.bundle (flag) and models.directory (flag) are set: a server has one of them",
+        ),
+        ({"listen.grcp_port": 1}, "listen.grcp_port is not a setting (flag): did you mean grpc_port?"),
+        ({"telemetry.zzz": 1}, "telemetry.zzz is not a setting (flag): there are log_level, log_format"),
     ],
 )
 def test_wrong_setting_is_named_with_its_value_and_what_is_allowed(flags, message):
@@ -146,6 +150,8 @@ def test_wrong_variable_is_named_as_it_is_written_whatever_else_is_given(
     ("content", "message"),
     [
         (b"[limits]\nmax_texts = 0\n", "limits.max_texts is 0 (file FILE): allowed is"),
+        (b"\xef\xbb\xbf[limits]\nmax_texts = 0\n", "limits.max_texts is 0 (file FILE): allowed is"),
+        (b"[listn]\n", "listn is not a setting (file FILE): did you mean listen?"),
         (b"[limits\n", "configuration file FILE is not valid TOML"),
         (b"\xff\xfe", "configuration file FILE is not valid TOML"),
         (b"[limits]\nmax_texts = " + b"9" * 5_000, "4300 digits"),

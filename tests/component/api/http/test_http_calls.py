@@ -111,7 +111,7 @@ class Answer:
 
 @asynccontextmanager
 async def running(harness: Harness) -> AsyncIterator[Harness]:
-    harness.port = await harness.server.start(Address("127.0.0.1", 0))
+    harness.port = await harness.server.start(Address("127.0.0.1", 0), "HTTP")
     yield harness
     await harness.server.stop()
 

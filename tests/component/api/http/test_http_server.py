@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from service.addresses import Address
-from service.api.http.server import MAX_HEAD_BYTES, HttpServer
+from service.api.http.server import MAX_HEAD_BYTES, PIECE_BYTES, HttpServer
 from tests.fakes.logs import log
 
 __all__ = ["log"]
@@ -82,7 +82,7 @@ async def serving(*, max_connections: int = 64, timeout_s: float = 30.0) -> Asyn
     server = HttpServer(
         Pages().routes(), max_body_bytes=MAX_BODY_BYTES, max_connections=max_connections, timeout_s=timeout_s
     )
-    port = await server.start(Address("127.0.0.1", 0))
+    port = await server.start(Address("127.0.0.1", 0), "HTTP")
     peers: list[Peer] = []
 
     async def connect() -> Peer:
@@ -187,6 +187,18 @@ async def test_bytes_that_complete_no_request_win_no_time():
                 await peer.writer.drain()
 
         assert await peer.rest() == b""
+
+
+async def test_body_that_goes_on_after_its_refusal_wins_no_time():
+    chunk = b"%x\r\n%b\r\n" % (PIECE_BYTES, bytes(PIECE_BYTES))
+    async with serving(timeout_s=SHORT_S) as connect:
+        peer = (await connect()).ask("/echo", "Transfer-Encoding: chunked", method="POST")
+        with suppress(ConnectionError):
+            for _ in range(100):
+                await peer.send(chunk).writer.drain()
+                await asyncio.sleep(SHORT_S / 10)
+
+        assert peer.writer.is_closing()
 
 
 async def test_the_peer_that_keeps_the_server_waiting_longest_makes_room():

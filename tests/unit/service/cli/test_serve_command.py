@@ -22,7 +22,8 @@ GIVEN = {
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_changes_its_own_setting(flag, monkeypatch):
-    monkeypatch.setattr("service.cli.serve.check_files", lambda _: [])  # settings may name files that do not exist
+    for check in ("check_files", "check_bundles"):  # settings may name files that do not exist
+        monkeypatch.setattr(f"service.server.checks.{check}", lambda _: [])
     group, name = FLAGS[flag].split(".")
     default = json.loads(run("serve", "--check-config").stdout)
 

@@ -11,7 +11,7 @@ import pytest
 
 from service.config import EngineConfig, ListenConfig, ServerConfig
 from service.server import process
-from service.server.process import dump_tasks, install_stack_dump, warn_of_address_limit
+from service.server.process import dump_tasks, install_stack_dump, use_limits
 from tests.fakes.logs import log
 
 __all__ = ["log"]
@@ -19,15 +19,41 @@ __all__ = ["log"]
 SECRET = "geheim"
 
 
-def test_a_limit_on_address_space_is_said_at_the_start(log, monkeypatch):
-    warn_of_address_limit()
+@pytest.fixture
+def limits(monkeypatch):
+    """The limits of a process by their number."""
+    limits = {resource.RLIMIT_NOFILE: (1_024, 1_048_576), resource.RLIMIT_AS: (resource.RLIM_INFINITY,) * 2}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    return limits
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((1_024, 1_048_576), (65_536, 1_048_576)), ((1_024, 4_096), (4_096, 4_096)), ((100_000,) * 2, (100_000,) * 2)],
+)
+def test_as_many_files_may_be_open_as_the_hard_limit_allows(limits, log, before, after):
+    limits[resource.RLIMIT_NOFILE] = before
+
+    use_limits()
+
+    assert limits[resource.RLIMIT_NOFILE] == after
     assert log.getvalue() == ""
 
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (800 << 20, resource.RLIM_INFINITY))
-    warn_of_address_limit()
 
-    event = json.loads(log.getvalue())
-    assert (event["event"], event["limit_mb"]) == ("address_space_limited", 800)
+@pytest.mark.parametrize(
+    ("limit", "value", "event"),
+    [
+        (resource.RLIMIT_AS, 800 << 20, {"event": "address_space_limited", "limit_mb": 800}),
+        (resource.RLIMIT_NOFILE, 256, {"event": "open_files_limited", "limit": 256}),
+    ],
+)
+def test_limits_that_are_too_low_are_said_at_the_start(limits, log, limit, value, event):
+    limits[limit] = (value, value)
+
+    use_limits()
+
+    assert event.items() <= json.loads(log.getvalue()).items()
 
 
 async def innermost(started: asyncio.Event, text: str) -> None:

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
-from service.addresses import Address, ListenError
+from service.addresses import Address, ListenError, check_free
 from service.api.grpc import server
 from service.api.grpc.server import grpc_options
 from service.config import LimitsConfig, ListenConfig, ServerConfig
@@ -48,8 +48,10 @@ def test_setting_reaches_grpc(config, option, value):
 
 
 def test_address_of_another_machine_is_refused_by_name():
-    with pytest.raises(ListenError, match=r"192\.0\.2\.1:0 \(gRPC\): Cannot assign requested address; the machine has"):
-        Address("192.0.2.1", 0).check_free("gRPC")  # RFC 5737: nobody's
+    with pytest.raises(
+        ListenError, match=r"192\.0\.2\.1:0 \(listen.grpc_port\): Cannot assign requested address; the machine has"
+    ):
+        check_free({"listen.grpc_port": Address("192.0.2.1", 0)})  # RFC 5737: nobody's
 
 
 def argument_names() -> set[str]:
