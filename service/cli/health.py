@@ -31,7 +31,9 @@ def health(
         try:
             reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout, metadata=call_metadata(config))
         except grpc.RpcError as error:
-            fail(f"{address} does not answer: {error.code().name}: {error.details()}", EXIT_SOME_FAILED)
+            from service.client.failures import explained
+
+            fail(f"{address} does not answer: {error.code().name}: {explained(error.details())}", EXIT_SOME_FAILED)
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
     if name != "SERVING":
         fail(f"{address} is {name}", EXIT_SOME_FAILED)

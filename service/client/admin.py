@@ -8,8 +8,8 @@ import grpc
 from protos import admin_pb2 as pb
 from protos.admin_pb2_grpc import AdminServiceStub
 from service.client.channel import ClientConfig, call_metadata, open_direct_channel
-from service.client.failures import CLOSED, domain_error
-from service.errors import Unavailable
+from service.client.failures import CLOSED, domain_error, explained
+from service.errors import DeadlineExceeded, Unavailable
 from service.ranges import SECONDS
 
 DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
@@ -62,7 +62,10 @@ class AdminClient:
                 case grpc.StatusCode.UNIMPLEMENTED:
                     why = f"the server at {self.address} has no admin service there"
                 case grpc.StatusCode.UNAVAILABLE:
-                    why = f"no admin port answers at {self.address} ({error.details()})"
+                    why = f"no admin port answers at {self.address} ({explained(error.details())})"
+                case grpc.StatusCode.DEADLINE_EXCEEDED:
+                    why = f"no answer from the admin port at {self.address} within {timeout_s:g} s"
+                    raise DeadlineExceeded(why) from error
                 case _:
                     raise domain_error(error) from error
             raise Unavailable(f"{why}; {_SWITCH_ON}") from error

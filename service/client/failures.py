@@ -26,11 +26,31 @@ _REASON_WITHIN_S = 0.05
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
+# What a library says of a connection that does not come about, and what helps.
+_REMEDIES = {
+    "Socket closed": "if the server has TLS, name who signed its certificate (--ca, DRAGOMAN_TLS_CA); if it asks for"
+    " one of yours, give it (--cert, --key)",
+    "unable to get local issuer certificate": "name who signed the server's certificate (--ca, DRAGOMAN_TLS_CA)",
+    "self signed certificate": "name the server's certificate itself, or who signed it (--ca, DRAGOMAN_TLS_CA)",
+    "WRONG_VERSION_NUMBER": "the server has no TLS there: call it without",
+    "Hostname Verification Check failed": "its certificate is for another name (DRAGOMAN_TLS_SERVER_NAME)",
+    "certificate has expired": "renew the server's certificate",
+    "certificate is not yet valid": "check the clocks of both machines",
+    "Failed parsing HTTP/2": "no gRPC there, perhaps the HTTP port: `dragoman serve` logs all ports as it begins to serve",
+}
+
+
+def explained(details: str) -> str:
+    """Return what gRPC says of a connection that does not come about, with what helps where that is known."""
+    _, _, last = details.partition("last error: ")  # of the attempts to connect; empty of a call that has begun
+    return next((f"{details}; {remedy}" for said, remedy in _REMEDIES.items() if said in last), details)
+
+
 def domain_error(error: Any, way: str = "") -> DragomanError:
     """Return the error that a gRPC error stands for; `way`, the proxy if there is one, is said of a lost connection."""
     details, trailers = error.details() or error.code().name, error.trailing_metadata() or ()
-    if way and error.code() is grpc.StatusCode.UNAVAILABLE and not trailers:  # a server's own answer has some
-        details = f"{details} ({way})"
+    if error.code() is grpc.StatusCode.UNAVAILABLE and not trailers:  # a server's own answer has some
+        details = explained(details) + (f" ({way})" if way else "")
     return to_error(error.code(), details, trailers)
 
 
