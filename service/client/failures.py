@@ -36,12 +36,13 @@ _REMEDIES = {
     "Hostname Verification Check failed": "its certificate is for another name (DRAGOMAN_TLS_SERVER_NAME)",
     "certificate has expired": "renew the server's certificate",
     "certificate is not yet valid": "check the clocks of both machines",
-    "Failed parsing HTTP/2": "no gRPC there, perhaps the HTTP port: `dragoman serve` logs all ports as it begins to serve",
+    "Failed parsing HTTP/2": "that is no port of gRPC, perhaps that of HTTP; the log of a server names all its ports",
 }
 
 
-def explained(details: str) -> str:
+def explained(details: str | None) -> str:
     """Return what gRPC says of a connection that does not come about, with what helps where that is known."""
+    details = details or ""
     _, _, last = details.partition("last error: ")  # of the attempts to connect; empty of a call that has begun
     return next((f"{details}; {remedy}" for said, remedy in _REMEDIES.items() if said in last), details)
 
