@@ -81,18 +81,21 @@ class Bundle:
         manifest, found_sha256 = read_manifest(directory)
         if manifest_sha256 not in ("", found_sha256):
             raise BundleError(f"{directory} holds another bundle than when this one was checked; reload the models")
-        _refuse_pickles(directory)
         used = manifest.used_files
         for name in used:
             if name not in manifest.files:
                 raise BundleError(
                     f"{directory / MANIFEST_NAME} uses {name!r} but does not list its checksum; export again"
                 )
-        for name, entry in manifest.files.items():
-            path = _inside(directory, name)
-            is_optional = name == WEIGHTS_NAME and name not in used
-            if not (is_optional and not path.exists()):
-                _check_file(path, entry, verify=verify)
+        try:
+            _refuse_pickles(directory)
+            for name, entry in manifest.files.items():
+                path = _inside(directory, name)
+                is_optional = name == WEIGHTS_NAME and name not in used
+                if not (is_optional and not path.exists()):
+                    _check_file(path, entry, verify=verify)
+        except OSError as error:
+            raise BundleError(f"{error.filename or directory} cannot be read: {error.strerror}") from error
         return cls(directory, manifest, found_sha256)
 
     def variant(self, precision: str | None = None) -> Variant:

@@ -14,6 +14,7 @@ from model.files import kind_of
 from service.config import ConfigError
 from service.telemetry.logs import get_logger
 
+_MAX_BYTES = 1 << 20  # of a file of keys or certificates
 _Value = TypeVar("_Value")
 _Signature: TypeAlias = tuple[int, int, int]  # device's inode, size, time of change
 Files: TypeAlias = Sequence[Path] | Callable[[], Iterable[Path]]  # those of a directory come and go
@@ -24,6 +25,8 @@ def read_again(setting: str, file: Path) -> bytes:
     try:
         if kind := kind_of(file):  # a pipe, as the shell's <(...) is one, would give it once, and then nothing
             raise ConfigError(f"{setting}: {file} is {kind}: name a file, which can be read again when it changes")
+        if (size := file.stat().st_size) > _MAX_BYTES:  # whoever reads it, other calls wait for
+            raise ConfigError(f"{setting}: {file} has {size:,} bytes, at most {_MAX_BYTES:,} are accepted")
         return file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{setting}: {file} cannot be read: {error.strerror}") from error

@@ -24,8 +24,8 @@ def check_files(config: ServerConfig) -> Iterator[str]:
         lambda: authenticator(config.security),
         lambda: load_traces(config.telemetry),
         lambda: Glossaries(models.glossaries, period_s=models.watch_period_s),
-        lambda: UploadedGlossaries(models.uploaded_glossaries),
-        lambda: _check_ports_file(config.lifecycle.ports_file),
+        lambda: _check_uploads(models.uploaded_glossaries),
+        lambda: _check_writable("lifecycle.ports_file", config.lifecycle.ports_file),
     )
     for make in checks:  # as the server makes these parts
         try:
@@ -65,13 +65,18 @@ def check_bundles(config: ServerConfig) -> Iterator[str]:
             yield " ".join(str(newest).split())
 
 
-def _check_ports_file(file: Path | None) -> None:
-    if file is None:
+def _check_uploads(directory: Path | None) -> None:
+    UploadedGlossaries(directory)
+    _check_writable("models.uploaded_glossaries", directory, file_in_it="a")
+
+
+def _check_writable(setting: str, path: Path | None, *, file_in_it: str = "") -> None:
+    """Raise ConfigError if the file, or this file in the directory, cannot be written."""
+    if path is None:
         return
-    name = f"lifecycle.ports_file {file}"
     try:
-        if kind_of(file) == "a pipe":
-            raise ConfigError(f"{name} is a pipe, and the start would wait for whoever reads it: name a file")
-        require_writable(file)
+        if kind_of(path) == "a pipe":
+            raise ConfigError(f"{setting} {path} is a pipe, and the start would wait for whoever reads it: name a file")
+        require_writable(path / file_in_it)
     except OSError as error:
-        raise ConfigError(f"{name} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"{setting} {path} cannot be written: {error.strerror}") from error

@@ -68,7 +68,7 @@ class AdminServicer:
             previous = self._set_log_level(request.level)
         except ValueError as error:
             raise InvalidInput(str(error), field="level") from error
-        get_logger().warning("log_level_changed", level=request.level, previous=previous)
+        get_logger().warning("log_level_changed", log_level=request.level, previous=previous)
         return pb.SetLogLevelResponse(previous=previous)
 
 

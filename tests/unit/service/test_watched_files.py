@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.config import ConfigError
-from service.watched_files import WatchedFiles
+from service.watched_files import WatchedFiles, read_again
 from tests.fakes.clock import Clock
 from tests.fakes.logs import log
 
@@ -52,6 +52,15 @@ def test_a_change_is_seen_after_the_period_and_not_before(tmp_path, clock, log):
 
     event = json.loads(log.getvalue())
     assert (event["event"], event["length"]) == ("it_reloaded", 5)
+
+
+def test_a_file_of_a_size_that_no_keys_have_is_not_read(tmp_path):
+    file = tmp_path / "file"
+    with file.open("wb") as stream:
+        stream.truncate((1 << 20) + 1)
+
+    with pytest.raises(ConfigError, match=r"security.tls_key: .* has 1,048,577 bytes, at most 1,048,576 are accepted"):
+        read_again("security.tls_key", file)
 
 
 def test_a_file_that_cannot_be_read_is_tried_each_period_though_it_stays_the_same_and_each_reason_logged_once(

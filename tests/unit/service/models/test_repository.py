@@ -1,7 +1,10 @@
 """What is found in a model repository, and in which order it is tried."""
 
+import errno
 import os
 import random
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -17,6 +20,7 @@ from service.models.repository import (
     scan_repository,
     version_order,
 )
+from tests.fakes.echo_bundle import write_echo_bundle
 
 IN_ORDER = ["1", "1.0", "1.2", "1.9", "1.10", "2", "2-rc", "10", "2026-11-20", "2026-11-21", "a", "b1", "b2", "b10"]
 
@@ -70,6 +74,36 @@ def test_link_that_cannot_be_followed_stops_no_other_and_is_refused_for_that(tmp
     for candidate in (found["a"][0], found["far"][0]):
         with pytest.raises(BundleError, match=f"/{candidate.label} cannot be read: File name too long$"):
             BundleChecker(ServerConfig())(candidate)
+
+
+def test_pipe_in_place_of_a_manifest_is_refused_and_not_waited_for(tmp_path):
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    os.mkfifo(tmp_path / "a" / "1" / "manifest.json")
+
+    (candidate,) = scan_repository(tmp_path)["a"]
+    with pytest.raises(BundleError, match=r"a/1 is not a bundle: it has no manifest.json"):
+        BundleChecker(ServerConfig())(candidate)
+
+
+def test_bundle_without_a_directory_for_its_version_is_named(tmp_path):
+    write_echo_bundle(tmp_path / "a")
+    (tmp_path / "a" / "int8").mkdir()
+
+    (candidate,) = scan_repository(tmp_path)["a"]
+    with pytest.raises(BundleError, match=r"/a is a bundle, and bundles are at NAME/VERSION/; move it one level down"):
+        BundleChecker(ServerConfig())(candidate)
+
+
+def test_file_of_a_bundle_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(path: Path) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    write_echo_bundle(tmp_path / "a" / "1", name="a", version="1")
+    monkeypatch.setattr("model.bundle.file_entry", refuse)  # root may read everything
+
+    (candidate,) = scan_repository(tmp_path)["a"]
+    with pytest.raises(BundleError, match=r"/a/1/.* cannot be read: Permission denied$"):
+        BundleChecker(ServerConfig())(candidate)
 
 
 def test_source_without_a_candidate_is_an_error_that_says_what_is_missing(tmp_path):

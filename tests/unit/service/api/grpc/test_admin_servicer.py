@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from typing import NoReturn, cast
 
 import pytest
@@ -87,7 +88,8 @@ async def test_log_level_changes_at_once_and_the_answer_has_the_one_before(log):
 
     assert [answer.previous for answer in answers] == ["info", "debug"]
     assert "before" not in log.getvalue()
-    assert '"log_level_changed"' in log.getvalue()
+    changes = [json.loads(line) for line in log.getvalue().splitlines() if "log_level_changed" in line]
+    assert [(one["previous"], one["log_level"]) for one in changes] == [("info", "debug")]  # the other is below "error"
     assert '"after"' not in log.getvalue()
 
 
