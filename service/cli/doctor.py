@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from service.addresses import Address, ListenError, check_free
+from service.addresses import ListenError
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, ranged, with_examples
 from service.cli.output import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
@@ -26,6 +26,7 @@ from service.extras import how_to_install
 from service.models.repository import BundleCandidate, BundleSource, bundle_source
 from service.ranges import ANY_PORT
 from service.records import TranslateOptions
+from service.server.checks import addresses, check_files, check_ports
 from service.server.process import MIN_OPEN_FILES
 from service.threads import affine_cpus, available_threads, cpu_quota
 
@@ -43,7 +44,7 @@ def doctor(
     http_port: Annotated[int | None, ranged(ANY_PORT, help="HTTP port to look at.  [default: 8080]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether this machine can serve: runtime, CPU, threads, ports, model.
+    """Check whether this machine can serve: runtime, CPU, threads, ports, files, model.
 
     Exit code 0 if nothing failed; warnings do not fail.
     """
@@ -87,12 +88,6 @@ class Finding:
 
 def examine(settings: ServerConfig) -> Iterator[Finding]:
     """Yield each finding as soon as it is known; a check that breaks is a failure, not an exception."""
-    listen = settings.listen
-    ports = [
-        ("grpc port", listen.grpc_host, listen.grpc_port),
-        ("http port", listen.http_host, listen.http_port),
-        ("admin port", listen.admin_host, listen.admin_port),
-    ]
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("onnxruntime", check_runtime),
         *([("device", partial(check_device, settings.engine.device))] if settings.engine.device != "cpu" else []),
@@ -100,7 +95,8 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
         ("native engine", partial(check_native_engine, settings.engine.runtime)),
         ("threads", check_threads),
         ("open files", check_open_files),
-        *((name, partial(check_port, name, host, port)) for name, host, port in ports if port is not None),
+        ("ports", partial(check_addresses, settings)),
+        ("files", partial(check_named_files, settings)),
     ]
     for subject, check in checks:
         yield _finding(subject, check)
@@ -127,7 +123,11 @@ def _finding(subject: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - whatever breaks is the finding
-        detail = str(error) if isinstance(error, ValueError | DragomanError) else f"{type(error).__name__}: {error}"
+        detail = (
+            str(error)
+            if isinstance(error, ValueError | DragomanError | ListenError)
+            else f"{type(error).__name__}: {error}"
+        )
         return Finding(Level.FAIL, subject, detail)
 
 
@@ -203,14 +203,18 @@ def check_open_files() -> Finding:
     return Finding(Level.PASS, "open files", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard} allowed")
 
 
-def check_port(subject: str, host: str, port: int) -> Finding:
-    """Check that a server could listen there now."""
-    address = Address(host, port)
-    try:
-        check_free({subject: address})
-    except ListenError as error:
-        return Finding(Level.FAIL, subject, str(error))
-    return Finding(Level.PASS, subject, f"{address} is free")
+def check_addresses(settings: ServerConfig) -> Finding:
+    """Check that a server could listen on all its ports now."""
+    check_ports(settings)
+    return Finding(Level.PASS, "ports", f"free: {', '.join(map(str, addresses(settings).values()))}")
+
+
+def check_named_files(settings: ServerConfig) -> Finding:
+    """Check the certificates, keys, glossaries and other files that the settings name."""
+    problems = list(check_files(settings))
+    return Finding(
+        Level.FAIL if problems else Level.PASS, "files", "; ".join(problems) or "those of the settings are good"
+    )
 
 
 def check_bundle(candidate: BundleCandidate) -> Finding:

@@ -87,7 +87,9 @@ def entry_of(key: str, name: str, **rights: Any) -> str:
     values = {"name": name, "sha256": digest_of(key), **rights}
     lines = [f"{field} = {_to_toml(value)}" for field, value in values.items() if value is not None]
     entry = "\n".join(["[[keys]]", *lines, ""])
-    parse_keys(entry)
+    (made,) = parse_keys(entry)
+    if made.is_expired(datetime.now(UTC)):
+        raise ValueError(f"--expires is {made.expires}, which has passed")
     return entry
 
 

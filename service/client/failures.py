@@ -43,6 +43,8 @@ _REMEDIES = {
 def explained(details: str | None) -> str:
     """Return what gRPC says of a connection that does not come about, with what helps where that is known."""
     details = details or ""
+    if details == "Method not found!":  # gRPC's own words; a server of this project has others
+        return f"{details} No such service answers at this port; perhaps it is the admin port, or another program's"
     _, _, last = details.partition("last error: ")  # of the attempts to connect; empty of a call that has begun
     return next((f"{details}; {remedy}" for said, remedy in _REMEDIES.items() if said in last), details)
 
@@ -50,8 +52,10 @@ def explained(details: str | None) -> str:
 def domain_error(error: Any, way: str = "") -> DragomanError:
     """Return the error that a gRPC error stands for; `way`, the proxy if there is one, is said of a lost connection."""
     details, trailers = error.details() or error.code().name, error.trailing_metadata() or ()
-    if error.code() is grpc.StatusCode.UNAVAILABLE and not trailers:  # a server's own answer has some
-        details = explained(details) + (f" ({way})" if way else "")
+    if not trailers:  # a server's own answer has some
+        details = explained(details)
+        if way and error.code() is grpc.StatusCode.UNAVAILABLE:
+            details = f"{details} ({way})"
     return to_error(error.code(), details, trailers)
 
 

@@ -34,17 +34,22 @@ def check_files(config: ServerConfig) -> Iterator[str]:
             yield " ".join(str(error).split())
 
 
+def addresses(config: ServerConfig) -> dict[str, Address]:
+    """Return where the server listens, by the settings of the ports."""
+    listen = config.listen
+    found = {"listen.grpc_port": Address(listen.grpc_host, listen.grpc_port)}
+    if listen.http:
+        found["listen.http_port"] = Address(listen.http_host, listen.http_port)
+    if listen.metrics_port is not None:
+        found["listen.metrics_port"] = Address(listen.metrics_host, listen.metrics_port)
+    if listen.admin_port is not None:
+        found["listen.admin_port"] = Address(listen.admin_host, listen.admin_port)
+    return found
+
+
 def check_ports(config: ServerConfig) -> None:
     """Raise ListenError for a port that cannot be listened on, and for one that is set twice."""
-    listen = config.listen
-    addresses = {"listen.grpc_port": Address(listen.grpc_host, listen.grpc_port)}
-    if listen.http:
-        addresses["listen.http_port"] = Address(listen.http_host, listen.http_port)
-    if listen.metrics_port is not None:
-        addresses["listen.metrics_port"] = Address(listen.metrics_host, listen.metrics_port)
-    if listen.admin_port is not None:
-        addresses["listen.admin_port"] = Address(listen.admin_host, listen.admin_port)
-    check_free(addresses)
+    check_free(addresses(config))
 
 
 def check_bundles(config: ServerConfig) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 import json
 import socket
+from dataclasses import replace
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,11 +17,10 @@ from service.cli.doctor import (
     check_instructions,
     check_model,
     check_native_engine,
-    check_port,
     check_runtime,
     examine,
 )
-from service.config import EngineConfig, ListenConfig, ModelsConfig, ServerConfig
+from service.config import EngineConfig, ListenConfig, ModelsConfig, SecurityConfig, ServerConfig
 from service.engine.wire import FinishReason
 from service.local import LocalTranslator
 from service.records import TranslatedText, TranslateOptions, Translation
@@ -27,16 +28,18 @@ from tests.fakes.command_line import run
 from tests.fakes.echo_bundle import ModelRepository, tamper
 
 
-def test_a_free_port_passes_and_a_taken_one_fails():
+def test_ports_and_files_are_looked_at_as_a_start_does(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        while_taken = check_port("grpc port", "127.0.0.1", port)
-    afterwards = check_port("grpc port", "127.0.0.1", port)
+        listen = replace(LISTEN, metrics_port=port)
+        settings = ServerConfig(listen=listen, security=SecurityConfig(api_keys=tmp_path / "none"))
+        found = {finding.subject: finding for finding in islice(examine(settings), 7)}
 
-    assert while_taken.level is Level.FAIL
-    assert f"127.0.0.1:{port}" in while_taken.detail
-    assert f"ss -ltnp 'sport = :{port}'" in while_taken.detail  # as the server itself says it
-    assert afterwards.level is Level.PASS
+    assert found["ports"].level is found["files"].level is Level.FAIL
+    assert f"127.0.0.1:{port} (listen.metrics_port): Address already in use" in found["ports"].detail
+    assert found["files"].detail.startswith("security.api_keys: ")
+    good = {finding.subject: finding for finding in islice(examine(ServerConfig(listen=LISTEN)), 7)}
+    assert good["ports"].level is good["files"].level is Level.PASS
 
 
 @pytest.mark.parametrize(

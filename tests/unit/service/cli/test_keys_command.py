@@ -106,13 +106,23 @@ def test_what_cannot_be_is_one_line_and_exit_code_2_and_changes_nothing(argument
     assert [file.read_text() for file in tmp_path.iterdir()] == ["[listen]\n"]
 
 
+def test_key_that_would_never_be_good_is_not_made(tmp_path):
+    result = new("shop", "--file", str(tmp_path / "keys.toml"), "--expires", "2020-01-31")
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "dragoman: --expires is 2020-01-31 00:00:00+00:00, which has passed\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_option_of_the_command_arrives(tmp_path):
     file = tmp_path / "keys.toml"
-    options = "--priority batch --weight 2 --max-queued-tokens 9 --model a --model b --admin --expires 2027-01-31"
+    options = "--priority batch --weight 2 --max-queued-tokens 9 --model a --model b --admin --expires 2999-01-31"
 
     result = new("shop", "--file", str(file), *options.split())
 
     key = find_key(parse_keys(file.read_text()), result.stdout.strip())
     assert key is not None
     assert (key.caller.priority, key.caller.weight, key.caller.max_queued_tokens) == (Priority.BATCH, 2.0, 9)
-    assert (key.models, key.admin, key.expires) == (frozenset("ab"), True, datetime(2027, 1, 31, tzinfo=UTC))
+    assert (key.models, key.admin, key.expires) == (frozenset("ab"), True, datetime(2999, 1, 31, tzinfo=UTC))
