@@ -30,7 +30,7 @@ ON_COUNTED = LD_LIBRARY_PATH=$(CURDIR)/$(COUNTED)/lib COUNTED_GPU_FILE=$(CURDIR)
 	GPU_BUNDLE=$(CURDIR)/build/gpu-models/en-de COUNTED_SHAPES=$(CURDIR)/$(COUNTED)/models $(GPU)/bin/python
 BIN := $(DEV)/bin
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Python 3.11 - 3.13 is needed, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
-SOURCES := protos model export service tests bench trials deploy
+SOURCES := protos model export service tests bench trials deploy docs
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder  # tests of two files at a time, in the order of tests/conftest.py
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

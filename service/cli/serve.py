@@ -3,9 +3,9 @@
 import json
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
 from threading import Thread
@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import BundleDir, ConfigFile, bundle_dir, ranged, with_examples
-from service.config import load_config, setting_sources
+from service.config import NEVER, ServerConfig, load_config, may_be_never, setting_sources
 from service.ranges import ANY_PORT, ENGINES
 
 # The setting of each flag; the page of settings reads this table, too.
@@ -75,9 +75,7 @@ def serve(
     given |= {FLAGS[flag]: value for flag, value in flags.items() if value is not None}
     server_config = load_config(config, given)
     if print_config:
-        from service.cli.settings_page import to_toml
-
-        typer.echo(to_toml(server_config, setting_sources(config, given)))
+        typer.echo(_as_toml(server_config, setting_sources(config, given)))
         return
     if check_config:
         from service.server.checks import check_bundles, check_files
@@ -106,6 +104,26 @@ def serve(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(serve_until_stopped(server_config))
     raise typer.Exit(exit_code)
+
+
+def _as_toml(settings: ServerConfig, sources: Mapping[str, str]) -> str:
+    """Return the settings as TOML that `--config` takes again, with the source of each value behind it.
+
+    A setting without a value is `never`, or a comment, as TOML has no word for that.
+    """
+    lines = []
+    for group in fields(settings):
+        lines += ["", f"[{group.name}]"]
+        values = getattr(settings, group.name)
+        for item in fields(values):
+            value = getattr(values, item.name)
+            if value is None and may_be_never(group.name, item.name):
+                value = NEVER
+            # JSON's numbers, booleans and strings are TOML's too.
+            literal = json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+            line = f"# {item.name} is not set" if value is None else f"{item.name} = {literal}"
+            lines.append(f"{line:50}  # {sources[f'{group.name}.{item.name}']}")
+    return "\n".join(lines[1:])
 
 
 def _parse_settings(pairs: Iterable[str]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from service.telemetry.reference import definitions
+from service.telemetry.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SUFFIXES = ("_total", "_bucket", "_sum", "_count", "")
@@ -29,7 +29,7 @@ def metrics_in(text: str) -> set[str]:
 
 
 def known() -> set[str]:
-    return {definition.name.removesuffix("_total") + suffix for definition in definitions() for suffix in SUFFIXES}
+    return {definition.name.removesuffix("_total") + suffix for definition in Metrics().families for suffix in SUFFIXES}
 
 
 def test_the_committed_dashboard_is_current(dashboard):

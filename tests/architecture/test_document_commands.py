@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from service.cli.app import app
 from service.config import ENV_PREFIX, setting_sources
-from service.telemetry.reference import definitions
+from service.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/RUNBOOK.md"]
@@ -24,7 +24,7 @@ DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").rglob("*.md
 COMMANDS: Any = get_command(app)  # typer's types say nothing of groups
 SETTINGS = set(setting_sources())
 VARIABLES = {f"{ENV_PREFIX}{name}".upper().replace(".", "__") for name in SETTINGS}
-METRICS = {definition.name.removesuffix("_total") for definition in definitions()}
+METRICS = {definition.name.removesuffix("_total") for definition in Metrics().families}
 ELLIPSIS = "..."  # "and whatever else you like"
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not in a checkout")

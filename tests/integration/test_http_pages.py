@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from protos import translation_pb2 as pb
 from service.addresses import Address
-from service.telemetry.reference import definitions
+from service.telemetry.metrics import Metrics
 from tests.fakes.calls import LIST_MODELS, calling
 from tests.fakes.http_requests import ask
 
@@ -20,7 +20,7 @@ async def test_metrics_parse_and_hold_what_is_documented(server):
     status, body = await asyncio.to_thread(server.get, "/metrics")
 
     families = {family.name: family for family in text_string_to_metric_families(body)}
-    documented = {definition.name.removesuffix("_total") for definition in definitions()}
+    documented = {definition.name.removesuffix("_total") for definition in Metrics().families}
     (model,) = families["dragoman_model_info"].samples
     assert status == 200
     assert documented | {"process_resident_memory_bytes", "python_gc_collections"} <= families.keys()

@@ -1,6 +1,6 @@
-"""Settings as people read them: docs/configuration.md, and what `dragoman serve --print-config` prints.
+"""Writes docs/configuration.md, the page of all settings.
 
-    python -m service.cli.settings_page > docs/configuration.md
+    python -m docs.write.settings > docs/configuration.md
 
 The meaning of a setting is the comment beside or above it in service/config.py.  A test compares the document with
 what this module prints.
@@ -9,7 +9,6 @@ what this module prints.
 import ast
 import inspect
 import io
-import json
 import re
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from service.config import ENV_PREFIX, NEVER, ServerConfig, allowed_bounds, may_
 _INTRODUCTION = """\
 # Settings
 
-Written by `python -m service.cli.settings_page` from `service/config.py`; change the code, not this file.
+Written by `python -m docs.write.settings` from `service/config.py`; change the code, not this file.
 
 A setting comes from a flag, the environment, a TOML file (`--config FILE` or `DRAGOMAN_CONFIG`) or its default, in
 this order. `limits.max_texts`, for example:
@@ -47,26 +46,6 @@ you start:
 
 _TYPES = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path"}
 _HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
-
-
-def to_toml(settings: ServerConfig, sources: Mapping[str, str]) -> str:
-    """Return the settings as TOML that `--config` takes again, with the source of each value behind it.
-
-    A setting without a value is `never`, or a comment, as TOML has no word for that.
-    """
-    lines = []
-    for group in fields(settings):
-        lines += ["", f"[{group.name}]"]
-        values = getattr(settings, group.name)
-        for item in fields(values):
-            value = getattr(values, item.name)
-            if value is None and may_be_never(group.name, item.name):
-                value = NEVER
-            # JSON's numbers, booleans and strings are TOML's too.
-            literal = json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
-            line = f"# {item.name} is not set" if value is None else f"{item.name} = {literal}"
-            lines.append(f"{line:50}  # {sources[f'{group.name}.{item.name}']}")
-    return "\n".join(lines[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""docs/metrics.md, written from the families that the server defines.
+"""Writes docs/metrics.md, the page of all metrics that the server defines.
 
-    python -m service.telemetry.reference > docs/metrics.md
+    python -m docs.write.metrics > docs/metrics.md
 
 A test compares the file with what this prints.
 """
@@ -23,7 +23,7 @@ from service.telemetry.metrics import Metrics
 _INTRODUCTION = """\
 # Metrics
 
-Written by `python -m service.telemetry.reference`; change the code, not this file.
+Written by `python -m docs.write.metrics`; change the code, not this file.
 
     curl -s 127.0.0.1:8080/metrics
 
@@ -61,14 +61,9 @@ LABELS: dict[str, str] = {
 }
 
 
-def definitions() -> list[AnyFamily]:
-    """Return every family of a server, in the order of their names."""
-    return sorted(Metrics().families, key=lambda family: family.name)
-
-
 def page() -> str:
     """Return the document."""
-    families = definitions()
+    families: list[AnyFamily] = sorted(Metrics().families, key=lambda family: family.name)
     used = sorted({label for family in families for label in family.label_values})
     kinds = {"counter": "Counters", "gauge": "Gauges", "histogram": "Histograms"}
     parts = [_INTRODUCTION]

@@ -5,18 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.settings_page import page, settings
+from docs.write.settings import page, settings
 from service.config import setting_sources
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "configuration.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "configuration.md"
 SETTINGS = {setting.dotted: setting for setting in settings()}
 
 
 @pytest.mark.skipif(not DOCUMENT.exists(), reason="not a checkout: the documents are not installed")
 def test_the_document_is_what_the_code_defines():
-    assert DOCUMENT.read_text(encoding="utf-8") == page(), (
-        "run: python -m service.cli.settings_page > docs/configuration.md"
-    )
+    assert DOCUMENT.read_text(encoding="utf-8") == page(), "run: python -m docs.write.settings > docs/configuration.md"
 
 
 def test_every_setting_is_there_once_and_has_a_meaning():
