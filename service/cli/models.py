@@ -131,7 +131,7 @@ def add(
     if server is None:
         typer.echo("A server that runs finds it after `dragoman reload`, or with models.watch.")
         return
-    from service.client.admin import AdminClient
+    from service.cli.operate import AdminClient
 
     with AdminClient(server, connection.client_config()) as client:
         for change in client.reload_models(manifest.name, _RELOAD_WITHIN_S).changes:

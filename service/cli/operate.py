@@ -1,23 +1,26 @@
 """What operators ask of a running server through its admin port: its status, a reload of its models, a log level."""
 
 import json
-import threading
-from contextlib import ExitStack
-from typing import Annotated, cast
+from types import TracebackType
+from typing import Annotated, Any, Self, cast
 
+import grpc
 import typer
 from google.protobuf.message import Message
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from protos import admin_pb2 as pb
+from protos.admin_pb2_grpc import AdminServiceStub
 from service.cli.options import AdminServer, AsJson, Connection, ranged, with_examples, with_options
-from service.client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
+from service.client.channel import ClientConfig, call_metadata, open_direct_channel
+from service.client.failures import CLOSED, domain_error, explained
+from service.errors import DeadlineExceeded, Unavailable
 from service.ranges import REQUESTS, SECONDS
 
-WATCH_PERIOD_S = 1.0
+DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
+_SWITCH_ON = "the admin port is off by default, switch it on with `dragoman serve --admin-port 50052`"
 _WIDTH = 120  # where no terminal says how wide it is
 _STATE_STYLES = {"serving": "green", "up": "green", "loading": "yellow", "starting": "yellow", "draining": "yellow"}
 
@@ -25,7 +28,6 @@ _STATE_STYLES = {"serving": "green", "up": "green", "loading": "yellow", "starti
 @with_examples(
     "dragoman serve --admin-port 50052",
     "dragoman status",
-    "dragoman status --watch",
     "dragoman status --server 127.0.0.1:50052 --json",
 )
 @with_options
@@ -34,32 +36,20 @@ def status(
     server: AdminServer = DEFAULT_ADMIN_ADDRESS,
     connection: Connection,
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second until Ctrl-C.")] = False,
     requests: Annotated[int, ranged(REQUESTS, help="Calls to list, oldest first.")] = 20,
 ) -> None:
     """Show what a running server is doing: calls with age and phase, queue, engines.
 
     It asks the server's admin port, which is off by default: `dragoman serve --admin-port 50052`.
     """
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH)
-    pause = threading.Event()
-    with AdminClient(server, connection.client_config()) as client, ExitStack() as stack:
-        live: Live | None = None
-        while True:
-            answer = client.status(requests)
-            if as_json:
-                print(json.dumps(as_fields(answer), indent=None if watch else 2), flush=True)
-            elif not (watch and console.is_terminal):
-                console.print(report(answer))
-            elif live is None:
-                live = stack.enter_context(Live(report(answer), console=console, auto_refresh=False))
-            else:
-                live.update(report(answer), refresh=True)
-            if not watch:
-                return
-            pause.wait(WATCH_PERIOD_S)
+    with AdminClient(server, connection.client_config()) as client:
+        answer = client.status(requests)
+    if as_json:
+        print(json.dumps(as_fields(answer), indent=2))
+    else:
+        console = Console(highlight=False)
+        console.width = console.width if console.is_terminal else _WIDTH
+        console.print(report(answer))
 
 
 @with_examples("dragoman reload", "dragoman reload --model en-de --server 127.0.0.1:50052")
@@ -94,6 +84,61 @@ def log_level(
     with AdminClient(server, connection.client_config()) as client:
         previous = client.set_log_level(level)
     typer.echo(f"{previous} -> {level}")
+
+
+class AdminClient:
+    """Calls a server's admin port and blocks until it answers; raises DragomanError where there is no answer."""
+
+    def __init__(self, address: str = DEFAULT_ADMIN_ADDRESS, config: ClientConfig | None = None) -> None:
+        self.address = address
+        self._config = config or ClientConfig()
+        self._channel = open_direct_channel(address, self._config)
+        self._stub: Any = AdminServiceStub(self._channel)
+
+    def status(self, max_requests: int = 0, timeout_s: float = 5.0) -> pb.GetStatusResponse:
+        """Return what the server is doing now; see the contract."""
+        request = pb.GetStatusRequest(max_requests=max_requests)
+        return cast("pb.GetStatusResponse", self._call(self._stub.GetStatus, request, timeout_s))
+
+    def reload_models(self, model: str = "", timeout_s: float = 600.0) -> pb.ReloadModelsResponse:
+        """Have the server look at its models again; raises FailedPrecondition if a bundle was refused."""
+        request = pb.ReloadModelsRequest(model=model)
+        return cast("pb.ReloadModelsResponse", self._call(self._stub.ReloadModels, request, timeout_s))
+
+    def set_log_level(self, level: str, timeout_s: float = 5.0) -> str:
+        """Change the level of the server's log and return the level before."""
+        return str(self._call(self._stub.SetLogLevel, pb.SetLogLevelRequest(level=level), timeout_s).previous)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, method: Any, request: object, timeout_s: float) -> Any:
+        SECONDS.check("timeout_s", timeout_s)
+        try:
+            return method(request, timeout=timeout_s, metadata=call_metadata(self._config))
+        except ValueError as error:  # gRPC's word for a channel that is closed
+            raise Unavailable(CLOSED) from error
+        except grpc.RpcError as error:
+            match error.code():
+                case grpc.StatusCode.UNIMPLEMENTED:
+                    why = f"the server at {self.address} has no admin service there"
+                case grpc.StatusCode.UNAVAILABLE:
+                    why = f"no admin port answers at {self.address} ({explained(error.details())})"
+                case grpc.StatusCode.DEADLINE_EXCEEDED:
+                    why = f"no answer from the admin port at {self.address} within {timeout_s:g} s"
+                    raise DeadlineExceeded(why) from error
+                case _:
+                    raise domain_error(error) from error
+            raise Unavailable(f"{why}; {_SWITCH_ON}") from error
 
 
 def report(status: pb.GetStatusResponse) -> RenderableType:

@@ -40,8 +40,7 @@ from service.client.messages import (
     encode_score_request,
     encode_settings,
 )
-from service.client.stream import StreamCall, TaskReader, ThreadReader
-from service.client.texts import CallTexts, Unanswered, require_several, split_into_calls
+from service.client.texts import CallTexts, StreamCall, Unanswered, require_several, split_into_calls
 from service.errors import DeadlineExceeded
 from service.ranges import SECONDS, WAIT
 from service.records import (
@@ -198,9 +197,7 @@ class AsyncClient:
             DragomanError: the stream failed, or could not be resumed.
         """
         require_several(texts)
-        return _one_by_one(
-            self.stream(request_of(**wanted), TaskReader(texts, self.config.max_stream_texts), timeout_s)
-        )
+        return _one_by_one(self.stream(request_of(**wanted), texts, timeout_s))
 
     async def score(
         self, pairs: Iterable[tuple[str, str]], *, timeout_s: float | None = None, **wanted: Unpack[ScoreOptions]
@@ -262,9 +259,9 @@ class AsyncClient:
         return decode_result(response, len(request.texts))
 
     def stream(
-        self, wanted: TranslationRequest, reader: TaskReader | ThreadReader, timeout_s: float | None
+        self, wanted: TranslationRequest, texts: Iterable[str] | AsyncIterable[str], timeout_s: float | None
     ) -> StreamCall:
-        """Return a stream of the texts that `reader` takes; raises InvalidInput for an option that cannot be sent."""
+        """Return a stream of these texts; raises InvalidInput for an option that cannot be sent."""
         if timeout_s is not None:
             SECONDS.check("timeout_s", timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -277,8 +274,15 @@ class AsyncClient:
         unanswered = Unanswered(
             max_text_bytes=self.config.max_text_bytes, give_up_s=self.config.timeout_s, retry=self.config.retry
         )
-        settings = encode_settings(wanted)
-        return StreamCall(open_stream, settings, reader, unanswered, deadline=deadline, way=self._way)
+        return StreamCall(
+            open_stream,
+            encode_settings(wanted),
+            texts,
+            unanswered,
+            max_ahead=self.config.max_stream_texts,
+            deadline=deadline,
+            way=self._way,
+        )
 
     async def _answer(self, method: Any, request: object, timeout_s: float | None) -> Any:
         """Return the response of a call, or raise the error that its status stands for."""

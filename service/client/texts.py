@@ -1,22 +1,37 @@
-"""What a caller gives as texts: checked as it is taken, cut into messages, remembered until it is answered.
+"""What a caller gives as texts: checked as it is taken, cut into calls or sent over a stream, kept until its answer.
 
-Pure and told the time; knows no call.  A text that no message can carry fails alone: a blank one, which costs nothing,
-is sent in its place.
+A text that no message can carry fails alone: a blank one, which costs nothing, is sent in its place.  In a stream, a
+task takes the caller's texts, another one sends them, and the caller receives the answers; all three meet in
+`Unanswered`, on the event loop.
 """
 
+import asyncio
+import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
+import grpc
+import grpc.aio
+
+from protos import translation_pb2 as pb
 from service.client.channel import Backoff, RetryPolicy
-from service.client.messages import check_encodable
-from service.errors import DeadlineExceeded, DragomanError, Overloaded, TooLong, Unavailable
+from service.client.failures import domain_error, times_cancelled
+from service.client.messages import check_encodable, decode_translation, encode_stream_texts
+from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, TooLong, Unavailable
 from service.records import Translation
+from service.threads import in_daemon_thread
 
 # Of several texts in one message; 1 MiB at most in UTF-8, and servers accept messages of 4 MiB by default.
 MAX_MESSAGE_CHARACTERS = 1 << 18
 # Texts of one message of a stream: few enough that the first answers do not wait for the last texts to arrive.
 MAX_MESSAGE_TEXTS = 64
+# What grpc.aio makes of the status when a write is the first to notice that the call has ended.
+_FOUND_ENDED = "Internal error from Core"
+_CLOSED = "the client was closed before everything was answered"
 
 
 def require_several(texts: object) -> None:
@@ -44,6 +59,13 @@ async def checked_async(texts: Iterable[str] | AsyncIterable[str]) -> AsyncItera
         check_encodable(text, f"texts[{number}]")
         yield text
         number += 1
+
+
+async def from_thread(texts: Iterable[str]) -> AsyncIterator[str]:
+    """Yield texts of an iterable that may block: a thread takes each of them, and the event loop goes on meanwhile."""
+    iterator = iter(texts)
+    while taken := await in_daemon_thread(lambda: list(islice(iterator, 1))):
+        yield taken[0]
 
 
 def too_large(text: str, max_bytes: int) -> TooLong | None:
@@ -193,3 +215,139 @@ class Unanswered:
         if self._trouble_since is None:
             self._trouble_since = now
         return now - self._trouble_since > self._give_up_s
+
+
+Answers = list[tuple[int, Translation]]  # number of the text and its translation
+
+
+class StreamCall:
+    """Texts in, numbered translations out; for one caller, once."""
+
+    def __init__(
+        self,
+        open_stream: Callable[[], Any],
+        settings: pb.StreamSettings,
+        texts: Iterable[str] | AsyncIterable[str],
+        unanswered: Unanswered,
+        *,
+        max_ahead: int,
+        deadline: float | None,
+        way: str = "",
+    ) -> None:
+        self._open_stream = open_stream  # raises UsageError on a channel that is closed
+        self._settings = settings
+        self._texts = checked_async(texts)
+        self._room = asyncio.Semaphore(max_ahead)  # texts that may be taken
+        self._unanswered = unanswered
+        self._way = way  # what to say of the proxy on it
+        self._deadline = deadline  # of the whole stream, on time.monotonic()
+        self._changed = asyncio.Event()  # for the task that sends: a text was taken, or an answer came
+        self._reader: asyncio.Task[None] | None = None
+        self._call: Any = None  # of the connection that is open
+        self._sender: asyncio.Task[None] | None = None
+        self._num_handed_out = 0  # answers of the last message
+        self._source_error: BaseException | None = None
+
+    async def next_answers(self) -> Answers:
+        """Return the answers of the next message, over however many connections; none at the end."""
+        if self._reader is None:
+            self._reader = asyncio.create_task(self._read())
+        for _ in range(self._num_handed_out):  # the caller has taken those
+            self._room.release()
+        self._num_handed_out = 0
+        while not self._unanswered.is_done:
+            if self._source_error is not None:
+                raise self._source_error
+            received = await self._received()
+            if not isinstance(received, DragomanError):
+                self._num_handed_out = len(received)
+                return received
+            self._disconnect()
+            if self._source_error is None:
+                await self._sleep(self._unanswered.lost(received, time.monotonic()), received)
+        return []
+
+    async def close(self) -> None:
+        self._disconnect()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _read(self) -> None:
+        """Take the caller's texts, as far ahead of the answers as there is room."""
+        try:
+            while await self._room.acquire():
+                self._unanswered.take(await anext(self._texts))
+                self._changed.set()
+        except StopAsyncIteration:
+            self._unanswered.close()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the caller's own: it is raised to the caller
+            self._source_error = error
+            if self._call is not None:
+                self._call.cancel()
+        self._changed.set()
+
+    async def _received(self) -> Answers | DragomanError:
+        """Return the answers of the next message that has some, or the error with which the connection ended."""
+        cancelled_before = times_cancelled()
+        try:
+            if self._call is None:
+                self._call = self._open_stream()
+                self._sender = asyncio.create_task(self._send(self._call))
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                now = time.monotonic()
+                numbered = [
+                    (item.id, self._unanswered.answered(item.id, decode_translation(item.translation), now))
+                    for item in response.translations
+                ]
+                self._changed.set()
+                if answers := [(number, answer) for number, answer in numbered if answer is not None]:
+                    return answers
+            return Unavailable("the server ended the stream before everything was answered")
+        except (ValueError, grpc.aio.UsageError) as closed:
+            raise Unavailable(_CLOSED) from closed
+        except grpc.RpcError as failure:
+            error = domain_error(failure, self._way)
+            if isinstance(error, InternalError) and _FOUND_ENDED in str(error):
+                error = Unavailable("the stream ended while a text was being sent")  # the next one says why
+            error.__cause__ = failure
+            return error
+        except asyncio.CancelledError as ended:  # also how a call ends that a failed text or the client has cancelled
+            if times_cancelled() > cancelled_before:
+                raise
+            if self._source_error is not None:
+                raise self._source_error from None
+            raise Unavailable(_CLOSED) from ended
+
+    def _disconnect(self) -> None:
+        if self._call is not None and self._sender is not None:
+            self._sender.cancel()
+            self._call.cancel()  # does nothing to one that has ended
+        self._call = None
+
+    async def _sleep(self, pause_s: float, error: DragomanError) -> None:
+        """Wait after this error, unless the caller's texts or the deadline end the wait first."""
+        if self._deadline is not None and time.monotonic() + pause_s >= self._deadline:
+            raise too_late(error) from error
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                while self._source_error is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    async def _send(self, call: Any) -> None:
+        """Send over one connection until it ends, or all is answered."""
+        with suppress(grpc.RpcError, asyncio.InvalidStateError):  # who receives sees why
+            await call.write(pb.TranslateStreamRequest(settings=self._settings))
+            while not self._unanswered.is_done:
+                self._changed.clear()
+                await asyncio.sleep(0)  # more texts may be there, for the same message
+                if message := self._unanswered.next_message(time.monotonic()):
+                    await call.write(encode_stream_texts(message))
+                    continue
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._unanswered.pause_s(time.monotonic())):
+                        await self._changed.wait()
+            await call.done_writing()

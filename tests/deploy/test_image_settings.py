@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.client.admin import DEFAULT_ADMIN_ADDRESS
+from service.cli.operate import DEFAULT_ADMIN_ADDRESS
 from service.config import ServerConfig, load_config
 from tests.fakes.command_line import run
 from tests.fakes.server_process import ROOT

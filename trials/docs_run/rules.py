@@ -35,7 +35,6 @@ REPLACED = {
     "--duration 60": "",
     "dragoman loadtest": "dragoman loadtest --duration 2 --warm-up 0.5",
     "--find-p99 250": "--find-p99 250 --first-rate 40 --duration 0.6 --warm-up 0.1",
-    "dragoman status --watch": "(timeout --preserve-status -s INT 4 dragoman status --watch || [ $? -eq 130 ])",
     "grpc.health.v1.Health/Watch": "grpc.health.v1.Health/Watch || [ $? -eq 68 ]",  # its DEADLINE_EXCEEDED
 }
 SERVES = re.compile(r"(\w+=\S+ )*dragoman serve\b(?!.*--(check|print)-config)")  # and goes on

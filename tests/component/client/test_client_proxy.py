@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from service.cli.operate import AdminClient
 from service.client import AsyncClient, ClientConfig, RetryPolicy
-from service.client.admin import AdminClient
 from service.errors import DragomanError, Unavailable
 from tests.fakes.command_line import run, run_against
 from tests.fakes.scripted_server import running as server
