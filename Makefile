@@ -193,7 +193,7 @@ $(DEV)/.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(DEV)
 	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
 	@$(PYTHON) -m service.engine.cpu.native.build >/dev/null 2>&1 & \
-		$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --group dev -e '.[cpu,otel,bulk,documents,loadtest,train,export]'; \
+		$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --group dev -e '.[cpu,otel,bulk,documents,train,export]'; \
 		status=$$?; wait; exit $$status
 	@touch $@
 

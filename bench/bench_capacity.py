@@ -27,8 +27,16 @@ from bench import machine
 from model.bundle import Bundle, default_bundle_dir
 from protos import translation_pb2 as pb
 from service.threads import available_threads
-from service.tools.loadtest.records import OK, Summary, highest_rate, summarize
-from service.tools.loadtest.run import LoadConfig, StageOutcome, run_closed, run_stage
+from service.tools.loadtest import (
+    OK,
+    LoadConfig,
+    StageOutcome,
+    Summary,
+    highest_rate,
+    run_closed,
+    run_stage,
+    summarize,
+)
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start_default
 

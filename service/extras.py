@@ -8,7 +8,6 @@ PACKAGES = {
     "bulk": "pyarrow",
     "documents": "markdown-it-py mdit-py-plugins polib pyyaml",
     "ray": "'ray[data]'",
-    "loadtest": "matplotlib",
 }
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bench.race.text import Sentence
-from service.tools.loadtest.records import due_times
+from service.tools.loadtest import due_times
 
 REST_S = 0.1  # between two measurements: the OpenMP threads of the side that is done go on spinning for a moment
 SENTENCES_A_TURN = 10  # one at a time

@@ -1,11 +1,12 @@
 """`dragoman loadtest`: makes requests of texts, sends them in stages, shows a live line, writes a report."""
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle, islice, product
 from math import ceil
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from service.cli.lines import from_bytes
+from model.files import require_writable, write_whole
 from service.cli.options import (
     READY_WITHIN_S,
     Connection,
@@ -27,6 +28,7 @@ from service.cli.options import (
     ToLanguage,
     ranged,
     server_address,
+    text_in,
     with_examples,
     with_options,
 )
@@ -35,28 +37,23 @@ from service.client.messages import encode_request
 from service.errors import Unavailable
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
 from service.records import BEAM, Priority, TranslateOptions, TranslationRequest
-from service.tools.loadtest.records import (
+from service.tools.loadtest import (
     ARRIVALS,
-    COLUMNS,
     OK,
-    LoadTestReport,
-    StageResult,
-    Summary,
-    check_file,
-    figures,
-    highest_rate,
-    summarize,
-)
-from service.tools.loadtest.run import (
     LoadConfig,
     OnProgress,
     SendProgress,
     StageOutcome,
+    Summary,
+    highest_rate,
     require_server,
     run_closed,
     run_stage,
+    summarize,
 )
 
+_SHOWN = ("p50", "p95", "p99", "p99.9")
+_COLUMNS = ("offered/s", "answered/s", "texts/s", *(f"{name} ms" for name in _SHOWN), "other codes")
 _SEND_DELAY_LIMIT_MS = 20.0
 _CPU_LIMIT = 0.8  # of a CPU for each worker
 _MAX_CALLS = 10_000_000  # of a stage
@@ -107,12 +104,10 @@ class LoadTest:
     wait_s: Annotated[float, ranged(WAIT, "--wait", help="How long to wait for the server to be ready.")] = (
         READY_WITHIN_S
     )
-    target_ms: Annotated[float | None, ranged(MILLISECONDS, "--target", help="Slower answers are no goodput.")] = None
     num_workers: Annotated[int, ranged(PROCESSES, "--workers", help="Processes that send.")] = 1
     seed: Annotated[int, ranged(SEED, help="Of the arrivals.")] = 1
-    reports: Annotated[
-        list[Path] | None,
-        typer.Option("--report", metavar="FILE", help=".html (with charts), .json or .csv; may be repeated."),
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all figures here, as JSON; `dragoman plan` reads it.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -131,22 +126,20 @@ class LoadTest:
             raise ValueError(
                 f"the warm-up is {self.warm_up_s:g} s, it must be shorter than a stage of {self.duration_s:g} s"
             )
-        for file in self.reports or ():
-            check_file(file)
+        if self.report is not None:
+            require_writable(self.report)
 
 
 @with_examples(
     "dragoman loadtest --rate 50",
-    "dragoman loadtest --rate 20 --rate 40 --rate 80 --duration 60 --texts sentences.en --report load.html",
-    "dragoman loadtest --find-p99 250 --texts sentences.en --report load.html --report load.json",
+    "dragoman loadtest --rate 20 --rate 40 --rate 80 --duration 60 --texts sentences.en --report load.json",
+    "dragoman loadtest --find-p99 250 --texts sentences.en",
     "dragoman loadtest --concurrency 32 --beam-size 1 --beam-size 4",
     "dragoman loadtest --rate 200 --priority interactive --priority batch",
 )
 @with_options
 def loadtest(command: LoadTest) -> None:
     """Send calls at a rate, whatever the server does, and report latency from when each was due.
-
-    The html report needs matplotlib: `pip install matplotlib` (extra `loadtest`).
 
     One call is made first: without a server, or with a key, model or option that it refuses, there is no load.
 
@@ -157,7 +150,7 @@ def loadtest(command: LoadTest) -> None:
 
 
 def run(command: LoadTest, console: Console) -> None:
-    """Make the load, print a table and write the reports, also of a test that Ctrl-C or the server ends early."""
+    """Make the load, print a table and write the report, also of a test that Ctrl-C or the server ends early."""
     test = _Test(command, console)
     test.require_server()
     try:
@@ -187,7 +180,7 @@ class _Test:
             num_workers=command.num_workers,
             seed=command.seed,
         )
-        self.stages: list[StageResult] = []
+        self.stages: list[tuple[str, Summary]] = []
         self._warnings: list[str] = []
 
     def require_server(self) -> None:
@@ -217,9 +210,8 @@ class _Test:
 
     def _add(self, name: str, outcome: StageOutcome) -> Summary:
         command = self._command
-        target_s = None if command.target_ms is None else command.target_ms / 1e3
-        summary = summarize(outcome.records, command.duration_s, warm_up_s=command.warm_up_s, target_s=target_s)
-        self.stages.append(StageResult(name=name, summary=summary, records=outcome.records))
+        summary = summarize(outcome.records, command.duration_s, warm_up_s=command.warm_up_s)
+        self.stages.append((name, summary))
         span_s = float(outcome.records.done.max()) if len(outcome.records) else 1.0
         load = outcome.cpu_s / span_s / command.num_workers
         if load > _CPU_LIMIT or summary.send_delay_ms_p99 > _SEND_DELAY_LIMIT_MS:  # its figures are its own then
@@ -244,33 +236,42 @@ class _Test:
             yield on_progress
 
     def publish(self, headline: str) -> None:
-        """Print the stages and write the reports."""
+        """Print the stages and write the report."""
         command, console = self._command, self._console
-        report = LoadTestReport(
-            target=self._address,
-            command=f"dragoman {shlex.join(sys.argv[1:])}",
-            headline=headline,
-            stages=self.stages,
-            warnings=self._warnings,
-            arrivals=command.arrivals,
-            texts_per_call=command.texts_per_call,
-            warm_up_s=command.warm_up_s,
-            callers=command.concurrency,
-        )
-        table = Table("stage", *COLUMNS, title=f"{escape(report.target)}, {os.cpu_count()} CPUs here")
-        for stage in report.stages:
-            table.add_row(stage.name, *figures(stage.summary))
+        table = Table("stage", *_COLUMNS, title=f"{escape(self._address)}, {os.cpu_count()} CPUs here")
+        for name, summary in self.stages:
+            table.add_row(name, *_figures(summary))
         console.print(table)
-        for warning in report.warnings:
+        for warning in self._warnings:
             console.print(warning, style="yellow", markup=False)
-        console.print(report.headline, style="bold", markup=False)
-        for file in command.reports or ():
-            report.write(file)
-            console.print(f"written: {file}", markup=False, soft_wrap=True)
+        console.print(headline, style="bold", markup=False)
+        if command.report is None:
+            return
+        report = {
+            "target": self._address,
+            "command": f"dragoman {shlex.join(sys.argv[1:])}",
+            "headline": headline,
+            "warnings": self._warnings,
+            "arrivals": command.arrivals,
+            "texts_per_call": command.texts_per_call,
+            "warm_up_s": command.warm_up_s,
+            "callers": command.concurrency,
+            "stages": [{"name": name, **asdict(summary)} for name, summary in self.stages],
+        }
+        write_whole(command.report, json.dumps(report, indent=2).encode())
+        console.print(f"written: {command.report}", markup=False, soft_wrap=True)
 
 
-def _most_answered(stages: Sequence[StageResult]) -> str:
-    return f"at most {max(stage.summary.done_rate for stage in stages):.1f} calls/s answered"
+def _figures(summary: Summary) -> list[str]:
+    """Return the cells of one stage, one for each column."""
+    latency = [f"{summary.latency_ms[name]:.1f}" if summary.latency_ms else "-" for name in _SHOWN]
+    others = ", ".join(f"{name} {count}" for name, count in summary.codes.items() if name != OK)
+    rates = (summary.offered_rate, summary.done_rate, summary.done_texts_rate)
+    return [*(f"{rate:.1f}" for rate in rates), *latency, others or "-"]
+
+
+def _most_answered(stages: Sequence[tuple[str, Summary]]) -> str:
+    return f"at most {max(summary.done_rate for _, summary in stages):.1f} calls/s answered"
 
 
 def _why_unanswered(rate: float, summary: Summary) -> str:
@@ -292,12 +293,7 @@ def requests_of(command: LoadTest) -> list[bytes]:
             raise ValueError(f"--priority is {name!r}, there are {' and '.join(classes)}")
     texts = list(_SAMPLE)
     if command.texts is not None:
-        with command.texts.open("rb") as stream:
-            lines = list(from_bytes(stream, str(command.texts)))
-        for line in lines:
-            if line.error is not None:
-                raise ValueError(f"{command.texts}, line {line.number}: {line.error}")
-        texts = [line.text for line in lines if line.text.strip()]
+        texts = [line for line in text_in(command.texts).removeprefix("\ufeff").split("\n") if line.strip()]
         if not texts:
             raise ValueError(f"{command.texts} has no text")
     size = command.texts_per_call

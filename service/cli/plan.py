@@ -24,7 +24,7 @@ from rich.table import Table
 
 from service.cli.options import AsJson, ranged, text_in, with_examples
 from service.ranges import MILLISECONDS, RATE, REPLICAS
-from service.tools.loadtest.records import OK, Summary
+from service.tools.loadtest import OK, Summary
 
 _LATE = 0.1  # of a stage's p99, by which its calls were sent late: the machine had no time, not only the server
 _BUSY = 0.85  # of the capacity; beyond, a few more texts mean a long queue

@@ -1,18 +1,23 @@
-"""`dragoman translate`: lines in, a server or an engine in this process, lines out."""
+"""`dragoman translate`: lines or a file in, a server or an engine in this process, lines or a file out.
 
+The number of lines out equals the number of lines in.
+"""
+
+import json
 import sys
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import TextIOWrapper
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from service.cli.document import AUTO, translate_document
-from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored, translated_lines
+from model.files import on_one_line, require_writable, text_of_line, write_whole
 from service.cli.options import (
     READY_WITHIN_S,
     BundleDir,
@@ -33,12 +38,29 @@ from service.cli.options import (
 )
 from service.cli.output import EXIT_SOME_FAILED, standard_input
 from service.client import Client
-from service.documents.formats import DocumentFormat
-from service.errors import InvalidInput, NotFound
+from service.documents.draft import Line as ReportLine
+from service.documents.draft import Unit, place_of, report_of
+from service.documents.formats import DocumentFormat, format_of, read_file
+from service.errors import DragomanError, InvalidInput, NotFound
 from service.local import DEFAULT_WINDOW, LocalTranslator
 from service.models.catalogue import index_of
 from service.ranges import SECONDS, TEXTS, THREADS
 from service.records import NO_OPTIONS, ModelInfo, TranslateAll, TranslateOptions, Translation, TranslationRequest
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+AUTO = "auto"  # the format that the suffix says
+_NUM_FAILURES_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One source text, or the reason why there is none."""
+
+    number: int  # from 1
+    text: str  # empty if the bytes were no text
+    error: DragomanError | None = None
 
 
 @with_examples(
@@ -85,7 +107,6 @@ def translate(
         ranged(TEXTS, help="Texts per call, or read ahead with --bundle; 1 answers each line before the next."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores.")] = False,
-    progress: Annotated[bool | None, typer.Option(help="Progress bar.  [default: where it disturbs nothing]")] = None,
 ) -> None:
     """Translate texts, one translation a line, in their order; a blank line stays a blank line.
 
@@ -126,15 +147,11 @@ def translate(
             if document is not None and not language:
                 language = _language_of(client.models(), model, source_language)
             translate_all = partial(client.translate_all, options=search, model=model, timeout_s=timeout, **wanted)
-        if progress is None:
-            progress = sys.stderr.isatty() and not (sys.stdout.isatty() and output is None)
-        bar = _bar if progress else _no_bar
         if document is not None:
-            num_failed = translate_document(document, document_format, output, report, language, translate_all, bar)
+            num_failed = translate_document(document, document_format, output, report, language, translate_all)
         else:
             render = as_json_line if as_json else scored if has_scores else plain
-            advance = stack.enter_context(bar(_count(texts, file)))
-            num_failed = _print_lines(translated_lines(source, translate_all), render, advance)
+            num_failed = _print_lines(translated_lines(source, translate_all), render)
     if num_failed:
         raise typer.Exit(EXIT_SOME_FAILED)
 
@@ -169,9 +186,7 @@ def _translate_here(
     return translator.translate_all(texts, options, request=TranslationRequest(**wanted, **more))
 
 
-def _print_lines(
-    lines: Iterable[tuple[Line, Translation]], render: Callable[[Line, Translation], str], advance: Callable[[], None]
-) -> int:
+def _print_lines(lines: Iterable[tuple[Line, Translation]], render: Callable[[Line, Translation], str]) -> int:
     """Print what became of each line, and return how many failed."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="strict")
@@ -180,12 +195,11 @@ def _print_lines(
         num_failed += translation.error is not None
         _print_remarks(line.number, translation)
         print(render(line, translation), flush=True)  # flushed: the next program of a pipe sees each line at once
-        advance()
     return num_failed
 
 
 def _print_remarks(number: int, translation: Translation) -> None:
-    """Print why a line failed, or what the server noticed in its translation; its place in a call says nothing here."""
+    """Print why a text failed, or what the server noticed in its translation; its place in a call says nothing here."""
     error = translation.error
     remarks = [f"{warning.kind.value}: {warning.message}" for warning in translation.warnings]
     if error is not None:
@@ -194,35 +208,169 @@ def _print_remarks(number: int, translation: Translation) -> None:
         typer.echo(f"dragoman: line {number}: {remark}", err=True)
 
 
-@contextmanager
-def _bar(total: int | None) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on standard error; yields the function to call for every text that is done."""
+def from_texts(texts: Iterable[str]) -> Iterator[Line]:
+    """Number the texts of the command line; bytes that were no UTF-8 arrive there as lone surrogates."""
+    for number, text in enumerate(texts, start=1):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            yield Line(number, "", _not_text(error.start))
+        else:
+            yield Line(number, text)
+
+
+def from_bytes(stream: BinaryIO, name: str) -> Iterator[Line]:
+    """Yield the lines of a UTF-8 stream without their ends; a line is read when it is asked for.
+
+    Raises:
+        OSError: it cannot be read; `filename` is `name`.
+    """
+    try:
+        for number, raw in enumerate(stream, start=1):
+            try:
+                yield Line(number, text_of_line(raw, is_first=number == 1))
+            except UnicodeDecodeError as error:
+                yield Line(number, "", _not_text(error.start))
+    except OSError as error:  # of a directory, say
+        raise OSError(error.errno, error.strerror, name) from error
+
+
+def plain(line: Line, translation: Translation) -> str:
+    """Return the best translation, on one line unless the text has line feeds itself; empty if the text failed."""
+    if translation.error:
+        return ""
+    return translation.text if "\n" in line.text else on_one_line(translation.text)
+
+
+def scored(line: Line, translation: Translation) -> str:
+    """Return all hypotheses, best first, one a line: line number, score, text, with tabs between them."""
+    if translation.error:
+        return f"{line.number}\t\t"
+    rows = [f"{line.number}\t{item.score:.4f}\t{on_one_line(item.text)}" for item in translation.hypotheses]
+    return "\n".join(rows) or f"{line.number}\t\t"
+
+
+def as_json_line(line: Line, translation: Translation) -> str:
+    """Return one JSON object: source, hypotheses (none with an error) with all their facts, tokens, warnings, error."""
+    error = translation.error
+    return json.dumps(
+        {
+            "line": line.number,
+            "source": line.text,
+            "hypotheses": [] if error else [asdict(item) for item in translation.hypotheses],
+            "source_tokens": translation.source_tokens,
+            "warnings": [{"kind": one.kind.value, "message": one.message} for one in translation.warnings],
+            "error": None if error is None else {"kind": type(error).__name__, "message": str(error)},
+        },
+        ensure_ascii=False,
+    )
+
+
+def translated_lines(lines: Iterable[Line], translate: TranslateAll) -> Iterator[tuple[Line, Translation]]:
+    """Yield each line with its translation; one that is no text is sent as a blank one, which costs nothing."""
+    waiting = deque[Line]()  # given to the translator, not yet translated; in order
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            waiting.append(line)
+            yield line.text
+
+    for translation in translate(texts()):
+        line = waiting.popleft()
+        yield line, translation if line.error is None else Translation(error=line.error)
+
+
+def _not_text(position: int) -> InvalidInput:
+    return InvalidInput(f"the text is not valid UTF-8 at byte {position}", field="text")
+
+
+def translate_document(
+    file: Path,
+    format_name: str,
+    output: Path | None,
+    report: Path | None,
+    language: str,
+    translate: Callable[..., Iterator[Translation]],
+) -> int:
+    """Write a file with its translations, and return how many units failed; these stay as they were.
+
+    Args:
+        format_name: a `DocumentFormat`, or AUTO.
+        output: None for standard output.
+        report: where the warnings go as JSON.
+        language: of the translations, BCP 47; empty: it is not known.
+        translate: takes texts, and their `format` as in a request.
+
+    Raises:
+        ValueError: the file cannot be read as what it is said to be.
+        DragomanError: a call failed; nothing is written.
+        OSError: the output cannot be written.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import track
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as bar:
-        task = bar.add_task("translating", total=total, rate="")
+    for written_to in filter(None, (output, report)):
+        require_writable(written_to)
+    document_format = format_of(file) if format_name == AUTO else _format_named(format_name)
+    content = file.read_bytes()
+    try:
+        draft = read_file(content, document_format, language)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    translated = (
+        translation
+        for text_format, units in groupby(draft.units, key=lambda unit: unit.format)
+        for translation in translate([unit.text for unit in units], format=text_format)
+    )
+    screen = Console(stderr=True)
+    translations = list(
+        track(
+            translated, "translating", len(draft.units), console=screen, transient=True, disable=not screen.is_terminal
+        )
+    )
+    written = draft.write(translations)
+    if output is None:
+        typer.echo(written.content, nl=False)
+    else:
+        write_whole(output, written.content)
+    lines = report_of(draft.units, translations, written.notices)
+    if report is not None:
+        write_whole(report, f"{json.dumps(lines, ensure_ascii=False, indent=1)}\n".encode())
+    for remark in draft.remarks:
+        typer.echo(f"dragoman: {file}: {remark}", err=True)
+    if lines:
+        screen.print(_table_of(lines))
+    return _print_failures(draft.units, translations)
 
-        def advance() -> None:
-            bar.advance(task)
-            speed = bar.tasks[0].speed
-            bar.update(task, rate="" if speed is None else f"{speed:.0f}/s")
 
-        yield advance
-
-
-@contextmanager
-def _no_bar(total: int | None) -> Iterator[Callable[[], None]]:
-    del total
-    yield lambda: None
+def _format_named(name: str) -> DocumentFormat:
+    try:
+        return DocumentFormat(name)
+    except ValueError as error:
+        raise ValueError(f"--format is {name!r}, there are {AUTO}, {', '.join(DocumentFormat)}") from error
 
 
-def _count(texts: list[str] | None, file: Path | None) -> int | None:
-    """Return the number of lines to translate, or None if only the end of the input tells."""
-    if file is None:
-        return len(texts) if texts else None
-    if not file.is_file():  # a pipe: counting would read it
-        return None
-    with file.open("rb") as stream:
-        return sum(1 for _ in stream)
+def _table_of(report: Sequence[ReportLine]) -> "Table":
+    """Return a table of what went wrong: kind, number, first place."""
+    from rich.table import Table
+
+    table = Table("warning", "count", "first in line", box=None, pad_edge=False)
+    for kind, count in Counter(line["kind"] for line in report).most_common():
+        first = next(line for line in report if line["kind"] == kind)
+        table.add_row(kind.replace("_", " "), str(count), place_of(first))
+    return table
+
+
+def _print_failures(units: Sequence[Unit], translations: Sequence[Translation]) -> int:
+    """Print why units stayed as they are, and return how many did."""
+    failures: list[tuple[str, DragomanError]] = [
+        (f"{unit.part} {unit.line}".strip(), translation.error)
+        for unit, translation in zip(units, translations, strict=True)
+        if translation.error is not None
+    ]
+    for place, error in failures[:_NUM_FAILURES_SHOWN]:
+        message = error.about("the text") if isinstance(error, InvalidInput) else str(error)
+        typer.echo(f"dragoman: line {place}: {message}", err=True)
+    if len(failures) > _NUM_FAILURES_SHOWN:
+        typer.echo(f"dragoman: {len(failures) - _NUM_FAILURES_SHOWN} more failed", err=True)
+    return len(failures)

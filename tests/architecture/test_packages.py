@@ -30,7 +30,6 @@ MODEL_FOR_SERVING = {
 ON_REQUEST = (
     "bulk",
     "documents",
-    "loadtest",
     "otel",
     "ray",
     "sign",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from service.tools.loadtest.records import Records
+from service.tools.loadtest import Records
 
 
 def records(due, latency, codes=None) -> Records:

@@ -7,10 +7,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
-pytest.importorskip("matplotlib", reason="the HTML report needs the extra loadtest")
-
 
 def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "service", *arguments]
@@ -18,19 +14,16 @@ def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_open_loop_sends_every_call_and_reports_it(server, tmp_path):
-    files = [tmp_path / f"report.{suffix}" for suffix in ("html", "json", "csv")]
-    reports = [word for file in files for word in ("--report", str(file))]
+    report = tmp_path / "report.json"
 
     done = dragoman(
         *("loadtest", "--server", server.address, "--rate", "50", "--duration", "2", "--warm-up", "0.5"),
-        *("--arrivals", "constant", "--workers", "2", *reports),
+        *("--arrivals", "constant", "--workers", "2", "--report", str(report)),
     )
 
     assert done.returncode == 0, done.stderr
-    (stage,) = json.loads(files[1].read_text())["stages"]
+    (stage,) = json.loads(report.read_text())["stages"]
     assert (stage["calls"], stage["codes"]) == (75, {"OK": 75})
-    assert len(files[2].read_text().splitlines()) == 101
-    assert "<svg" in files[0].read_text()
 
 
 def test_ctrl_c_ends_quietly_with_the_finished_stages(server, tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 from service.extras import how_to_install
 from service.tools.bulk import parquet, ray_engine
-from service.tools.loadtest import records
 
 UNUSED: Any = None  # the package is missed before anything is looked at
 
@@ -21,7 +20,6 @@ def run_on_ray() -> None:
 @pytest.mark.parametrize(
     ("module", "use", "message"),
     [
-        ("matplotlib", lambda: records.check_file(Path("a.html")), "a.html needs matplotlib: "),
         (
             "pyarrow.parquet",
             lambda: list(parquet.Parquet("a", "b").plan(Path("a.parquet"), 1)),
@@ -33,7 +31,7 @@ def run_on_ray() -> None:
 def test_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, module: str, use: Callable[[], object], message: str
 ):
-    extra = {"matplotlib": "loadtest", "pyarrow.parquet": "bulk", "ray": "ray"}[module]
+    extra = {"pyarrow.parquet": "bulk", "ray": "ray"}[module]
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setitem(sys.modules, module, None)
 

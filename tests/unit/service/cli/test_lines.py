@@ -3,7 +3,7 @@
 import io
 import json
 
-from service.cli.lines import Line, as_json_line, from_bytes, from_texts, plain, scored, translated_lines
+from service.cli.translate import Line, as_json_line, from_bytes, from_texts, plain, scored, translated_lines
 from service.engine.wire import FinishReason
 from service.errors import InternalError, InvalidInput
 from service.models.codec import untranslated

@@ -14,7 +14,7 @@ from protos import translation_pb2 as pb
 from service.cli import loadtest as loadtest_command
 from service.cli.loadtest import LoadTest, requests_of
 from service.errors import Unavailable
-from service.tools.loadtest.run import StageOutcome
+from service.tools.loadtest import StageOutcome
 from tests.fakes.ended_calls import records
 
 Run = Callable[..., str]  # stages, options -> everything that was printed
@@ -54,7 +54,7 @@ def run(monkeypatch, screen: io.StringIO) -> Run:
         ({"rates": (1.0,), "warm_up_s": 30.0}, "the warm-up is 30 s"),
         ({"rates": (1.0,), "arrivals": "bursts"}, "'bursts', there are poisson and constant"),
         ({"rates": (1.0, 1e6), "duration_s": 60.0}, "--rate 1e.06 for --duration 60 makes 60,000,000 calls, at most"),
-        ({"rates": (1.0,), "reports": (Path("/none/a.json"),)}, "no file can be made in its directory"),
+        ({"rates": (1.0,), "report": Path("/none/a.json")}, "no file can be made in its directory"),
     ],
 )
 def test_contradictions_are_refused(given, message):
@@ -65,7 +65,7 @@ def test_contradictions_are_refused(given, message):
 def test_a_file_of_texts_that_is_no_text_is_named_with_its_line(tmp_path):
     (tmp_path / "texts").write_bytes(b"a\nb\xff\n")
 
-    with pytest.raises(ValueError, match="texts, line 2: the text is not valid UTF-8 at byte 1"):
+    with pytest.raises(ValueError, match="texts is not valid UTF-8 at byte 3"):
         parsed(LoadTest(rates=[1.0], texts=tmp_path / "texts"))
 
 
@@ -115,7 +115,7 @@ def test_finished_stages_are_shown_and_reported_when_it_ends_early(run, screen, 
 
     file = tmp_path / "report.json"
     with pytest.raises(type(end)):
-        run(stages, rates=(10.0, 20.0, 30.0, 40.0), reports=(file,))
+        run(stages, rates=(10.0, 20.0, 30.0, 40.0), report=file)
 
     report = json.loads(file.read_text())
     assert [stage["name"] for stage in report["stages"]] == ["10.0 calls/s", "20.0 calls/s"]

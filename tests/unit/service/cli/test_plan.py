@@ -21,7 +21,6 @@ def report(latency_ms: dict[float, float], **head: object) -> dict[str, Any]:
             "codes": {"OK": round(60 * rate)},
             "latency_ms": {"p50": p99 / 2, "p99": p99},
             "duration_s": 60.0,
-            "goodput_rate": rate,
             "done_rate": rate,
             "refusal_ms_p99": None,
             "send_delay_ms_p99": 0.0,

@@ -19,7 +19,6 @@ def stage(rate: float, codes: dict[str, int], answered: float, p99_ms: float) ->
         "latency_ms": {"p50": p99_ms / 2, "p99": p99_ms},
         "duration_s": 60.0,
         "done_texts_rate": answered,
-        "goodput_rate": answered,
         "done_rate": answered,
         "refusal_ms_p99": None,
         "send_delay_ms_p99": 0.0,

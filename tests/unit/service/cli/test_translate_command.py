@@ -138,8 +138,3 @@ def test_wrong_usage_is_exit_code_2_and_says_what(arguments, message):
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
-
-
-def test_progress_is_silent_unless_standard_error_is_a_terminal(mirror):
-    assert run("translate", "--bundle", "x", "one").stderr == ""
-    assert "1/1" in run("translate", "--bundle", "x", "one", "--progress").stderr

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.tools.loadtest.records import Summary, highest_rate, summarize
+from service.tools.loadtest import Summary, highest_rate, summarize
 from tests.fakes.ended_calls import records
 
 P99_MS = 100.0

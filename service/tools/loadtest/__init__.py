@@ -1,1 +1,0 @@
-"""Load tests that send calls when they are due and record what happened to each."""
