@@ -59,7 +59,6 @@ REQUESTS = Range(least=1, most=10_000, unit="calls")  # that an answer lists
 PROCESSES = Range(least=1, most=1_000, unit="processes")
 ENGINES = Range(least=1, most=64, unit="engines")
 THREADS = Range(least=1, most=256, unit="threads")
-REPLICAS = Range(least=0, most=1_000, unit="replicas")
 WEIGHT = Range(least=0.001, most=1_000, is_whole=False)
 QUEUED_TOKENS = Range(least=1, most=(1 << 53), unit="tokens")
 SEED = Range(least=0, most=(1 << 63) - 1)

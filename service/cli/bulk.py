@@ -33,8 +33,7 @@ from service.ranges import OUTAGE, PROCESSES, RECORDS
 from service.records import BEAM, TranslateOptions
 from service.tools.bulk.formats import BulkPart
 from service.tools.bulk.job import BulkJob, BulkSource, JobDescription, format_name, format_of, translate_parts
-from service.tools.bulk.ray_engine import translate_on_ray
-from service.tools.bulk.workers import MAX_OUTAGE_S, BundleWorker, ServerWorker
+from service.tools.bulk.workers import MAX_OUTAGE_S, BundleWorker, ServerWorker, translate_on_ray
 
 ENGINES = ("local", "ray")
 # Of the search: what a run notes, so that it goes on with the same.

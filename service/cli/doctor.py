@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -18,7 +17,7 @@ from service.addresses import ListenError
 from service.cli.options import AsJson, BundleDir, ConfigFile, Precision, bundle_dir, ranged, with_examples
 from service.cli.output import EXIT_SOME_FAILED
 from service.config import ServerConfig, load_config
-from service.engine.choice import INT8_FLAGS, cpu_flags, library_problem, probe
+from service.engine.choice import library_problem, probe
 from service.engine.cpu.native.library import instruction_set
 from service.engine.wire import FinishReason
 from service.errors import DragomanError
@@ -91,7 +90,6 @@ def examine(settings: ServerConfig) -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("onnxruntime", check_runtime),
         *([("device", partial(check_device, settings.engine.device))] if settings.engine.device != "cpu" else []),
-        ("instructions", lambda: check_instructions(cpu_flags())),
         ("native engine", partial(check_native_engine, settings.engine.runtime)),
         ("threads", check_threads),
         ("open files", check_open_files),
@@ -155,17 +153,6 @@ def check_device(setting: str) -> Finding:
     if setting == "auto":
         return Finding(Level.WARN, "device", f"the server will use the CPU: {problem}")
     return Finding(Level.FAIL, "device", f"CUDA cannot be used: {problem}")
-
-
-def check_instructions(flags: frozenset[str]) -> Finding:
-    """Check that the CPU multiplies int8 fast."""
-    machine = platform.machine()
-    found = [flag for flag in INT8_FLAGS if flag in flags]
-    if found:
-        return Finding(Level.PASS, "instructions", f"{machine} with {', '.join(found)}")
-    widest = next((flag for flag in ("avx512f", "avx2", "avx") if flag in flags), "no vector extension that is known")
-    detail = f"{machine} with {widest}, no int8 dot products: int8 translates as well as elsewhere, only slower"
-    return Finding(Level.WARN, "instructions", detail)
 
 
 def check_native_engine(setting: str) -> Finding:

@@ -32,7 +32,7 @@ from service.cli.options import (
     with_examples,
     with_options,
 )
-from service.client.channel import RetryPolicy, credentials
+from service.client.channel import credentials
 from service.client.messages import encode_request
 from service.errors import Unavailable
 from service.ranges import CALLERS, MILLISECONDS, PROCESSES, RATE, SECONDS, SEED, TEXTS, WAIT
@@ -168,7 +168,7 @@ class _Test:
         self._console = console
         self._address = server_address(command.server)
         # Without retries, or refusals would not be seen.
-        client = replace(command.connection.absolute().client_config(), retry=RetryPolicy(max_attempts=1))
+        client = replace(command.connection.absolute().client_config(), retries=False)
         if client.tls is not None:
             credentials(client.tls)  # a certificate that cannot be read fails here, not in each worker
         self._load = LoadConfig(

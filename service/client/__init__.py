@@ -4,7 +4,7 @@ Both raise the errors of `service.errors`.
 """
 
 from service.client.aio import AsyncClient
-from service.client.channel import ClientConfig, RetryPolicy, TlsOptions, config_from_environment
+from service.client.channel import ClientConfig, TlsOptions, config_from_environment
 from service.client.client import Client
 from service.records import Priority, TranslateOptions
 
@@ -13,7 +13,6 @@ __all__ = [
     "Client",
     "ClientConfig",
     "Priority",
-    "RetryPolicy",
     "TlsOptions",
     "TranslateOptions",
     "config_from_environment",

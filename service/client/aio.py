@@ -271,9 +271,7 @@ class AsyncClient:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             return self._stub.TranslateStream(timeout=left_s, wait_for_ready=False, metadata=call_metadata(self.config))
 
-        unanswered = Unanswered(
-            max_text_bytes=self.config.max_text_bytes, give_up_s=self.config.timeout_s, retry=self.config.retry
-        )
+        unanswered = Unanswered(max_text_bytes=self.config.max_text_bytes, give_up_s=self.config.timeout_s)
         return StreamCall(
             open_stream,
             encode_settings(wanted),

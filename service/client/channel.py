@@ -115,6 +115,9 @@ _RETRY_BUFFER_BYTES = 4 << 20
 PUBLISHED: dict[str, Any] = json.loads(files("protos").joinpath("service_config.json").read_text(encoding="utf-8"))
 _POLICY: dict[str, Any] = PUBLISHED["methodConfig"][0]["retryPolicy"]
 _NO_PROXY = ("grpc.enable_http_proxy", 0)
+_INITIAL_BACKOFF_S, _MAX_BACKOFF_S = (
+    float(_POLICY[name].removesuffix("s")) for name in ("initialBackoff", "maxBackoff")
+)
 _JITTER = 0.2  # a pause varies by this much, as gRPC's own do: clients that failed together do not return together
 
 ChannelOption = tuple[str, int | str]
@@ -132,30 +135,6 @@ _RANGES = {
     "max_text_bytes": BYTES,
     "max_stream_texts": TEXTS,
 }
-_RETRY_RANGES = {
-    "max_attempts": Range(least=1, most=1_000, unit="attempts"),
-    "initial_backoff_s": SECONDS,
-    "max_backoff_s": SECONDS,
-    "backoff_multiplier": Range(least=1, most=1_000, is_whole=False),
-    "throttle_tokens": Range(least=1, most=1_000, unit="tokens"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """When a call is sent again.  A pushback from the server overrides the backoff, and a negative one ends it."""
-
-    max_attempts: int = _POLICY["maxAttempts"]  # the first one included; grpc counts more than 5 as 5
-    initial_backoff_s: float = float(_POLICY["initialBackoff"].removesuffix("s"))
-    max_backoff_s: float = float(_POLICY["maxBackoff"].removesuffix("s"))
-    backoff_multiplier: float = _POLICY["backoffMultiplier"]
-    # Each failure costs one token, each success earns back 0.5; below half of them nothing is sent again, so that a
-    # server in trouble is not buried under retries.
-    throttle_tokens: int = PUBLISHED["retryThrottling"]["maxTokens"]
-
-    def __post_init__(self) -> None:
-        for name, within in _RETRY_RANGES.items():
-            within.check(name, getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +161,7 @@ class ClientConfig:
     # Of one text, in UTF-8; a larger one fails without being sent.  Servers accept messages of 4 MiB by default.
     max_text_bytes: int = (4 << 20) - (4 << 10)  # 4 KiB are left for names and options
     max_stream_texts: int = 128  # of one `translate_stream`: taken from its texts and not answered yet
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retries: bool = True  # whether a call is sent again as the published policy has it
     tls: TlsOptions | None = None  # None: no encryption
     api_key: str | None = field(default=None, repr=False)  # without TLS everybody on the way can read it
 
@@ -222,7 +201,7 @@ def call_metadata(config: ClientConfig) -> Metadata:
 def channel_options(config: ClientConfig) -> Sequence[ChannelOption]:
     """Return the channel arguments for `grpc.insecure_channel` and its siblings."""
     options: list[ChannelOption] = [
-        ("grpc.service_config", service_config(config.retry)),
+        ("grpc.service_config", service_config(retries=config.retries)),
         ("grpc.enable_retries", 1),
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
         # A server that is just starting is found soon after it listens; grpc's own first pause is a second.
@@ -291,40 +270,31 @@ def credentials(tls: TlsOptions) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(*contents)
 
 
-def service_config(policy: RetryPolicy) -> str:
-    """Return the published service config, as JSON, with this policy's numbers.
+def service_config(*, retries: bool) -> str:
+    """Return the published service config as JSON, also without the policy of retries.
 
     RESOURCE_EXHAUSTED is sent again because Dragoman says with it how long to wait, CANCELLED because proxies and older
-    servers that end reset what reaches them too late; a call that its caller cancels is not sent again.
+    servers that end reset what reaches them too late; a call that its caller cancels is not sent again.  A pushback
+    from the server overrides the backoff, and a negative one ends it.  Each failure costs one token, each success earns
+    back 0.5; below half of them nothing is sent again, so that a server in trouble is not buried under retries.
     """
     config = deepcopy(PUBLISHED)
-    (method,) = config["methodConfig"]
-    method["retryPolicy"] |= {
-        "maxAttempts": policy.max_attempts,
-        "initialBackoff": f"{policy.initial_backoff_s}s",
-        "maxBackoff": f"{policy.max_backoff_s}s",
-        "backoffMultiplier": policy.backoff_multiplier,
-    }
-    if policy.max_attempts == 1:  # grpc refuses a policy of one attempt
-        del method["retryPolicy"]
-    config["retryThrottling"]["maxTokens"] = policy.throttle_tokens
+    if not retries:
+        del config["methodConfig"][0]["retryPolicy"]
     return json.dumps(config)
 
 
 class Backoff:
-    """Pauses that grow while nothing succeeds, as gRPC's between attempts; for streams, which gRPC cannot repeat."""
+    """Pauses that grow while nothing succeeds, as gRPC's between attempts; for what gRPC cannot repeat."""
 
-    def __init__(self, policy: RetryPolicy) -> None:
-        self._policy = policy
-        self._failures = 0
+    def __init__(self) -> None:
+        self._pause_s = _INITIAL_BACKOFF_S
 
     def next_s(self, *, at_least_s: float = 0.0) -> float:
         """Return the seconds to wait after one more failure; `at_least_s` is what the server asked for."""
-        policy = self._policy
-        pause = min(policy.initial_backoff_s * policy.backoff_multiplier**self._failures, policy.max_backoff_s)
-        if pause < policy.max_backoff_s:
-            self._failures += 1
-        return max(at_least_s, pause * random.uniform(1 - _JITTER, 1 + _JITTER))
+        pause_s = self._pause_s
+        self._pause_s = min(pause_s * _POLICY["backoffMultiplier"], _MAX_BACKOFF_S)
+        return max(at_least_s, pause_s * random.uniform(1 - _JITTER, 1 + _JITTER))
 
     def reset(self) -> None:
-        self._failures = 0
+        self._pause_s = _INITIAL_BACKOFF_S

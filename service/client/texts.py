@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from protos import translation_pb2 as pb
-from service.client.channel import Backoff, RetryPolicy
+from service.client.channel import Backoff
 from service.client.failures import domain_error, times_cancelled
 from service.client.messages import check_encodable, decode_translation, encode_stream_texts
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, TooLong, Unavailable
@@ -124,10 +124,10 @@ class Unanswered:
     caller exactly once.
     """
 
-    def __init__(self, *, max_text_bytes: int, give_up_s: float, retry: RetryPolicy) -> None:
+    def __init__(self, *, max_text_bytes: int, give_up_s: float) -> None:
         self._max_text_bytes = max_text_bytes
         self._give_up_s = give_up_s  # trouble that lasts longer without an answer is passed on to the caller
-        self._backoff = Backoff(retry)
+        self._backoff = Backoff()
         self._texts: OrderedDict[int, str] = OrderedDict()
         self._too_large: dict[int, TooLong] = {}
         self._to_send: deque[int] = deque()

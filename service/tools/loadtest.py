@@ -26,10 +26,10 @@ import numpy.typing as npt
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
-from service.client.channel import ClientConfig, RetryPolicy, call_metadata, open_aio_channel, proxy_on_the_way
+from service.client.channel import ClientConfig, call_metadata, open_aio_channel, proxy_on_the_way
 from service.client.failures import domain_error, wait_until_ready
 from service.errors import DeadlineExceeded, InternalError, Overloaded, Unavailable
-from service.parent_process import end_with_parent
+from service.child_process import end_with_parent
 
 TranslateCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, pb.TranslateResponse]"
 Seconds = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ class LoadConfig:
     address: str
     requests: Sequence[bytes]  # serialised TranslateRequest messages, taken in turn
     # Without retries, or refusals would not be seen.
-    client: ClientConfig = field(default_factory=lambda: ClientConfig(retry=RetryPolicy(max_attempts=1)))
+    client: ClientConfig = field(default_factory=lambda: ClientConfig(retries=False))
     arrivals: str = "poisson"  # one of `ARRIVALS`
     timeout_s: float = 60.0
     num_workers: int = 1  # processes that send

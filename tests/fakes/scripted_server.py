@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from protos import translation_pb2 as pb
 from protos import translation_pb2_grpc
 from service.client import AsyncClient
-from service.client.channel import ClientConfig, RetryPolicy
+from service.client.channel import ClientConfig
 
 Context = Any  # grpc.aio.ServicerContext
 StreamHandler = Callable[[AsyncIterator[pb.TranslateStreamRequest], Context], AsyncIterator[pb.TranslateStreamResponse]]
@@ -124,7 +124,7 @@ def failing_first(times: int, code: grpc.StatusCode, trailers: tuple[tuple[str, 
     return handler
 
 
-QUICK = ClientConfig(timeout_s=10.0, retry=RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.02))
+QUICK = ClientConfig(timeout_s=10.0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from service.client import Client
-from service.client.channel import ClientConfig, RetryPolicy
+from service.client.channel import ClientConfig
 from service.errors import Overloaded
 from tests.fakes.bulk_runs import WITHIN_S, await_parts, bulk, parts_folder, ray_workers
 from tests.fakes.calls import words
@@ -30,7 +30,7 @@ def occupied(address: str) -> Iterator[None]:
     is_over = threading.Event()
 
     def call() -> None:
-        with Client(address, ClientConfig(retry=RetryPolicy(max_attempts=1))) as client:
+        with Client(address, ClientConfig(retries=False)) as client:
             while not is_over.is_set():
                 with suppress(Overloaded):
                     client.translate([ALMOST_A_SECOND])

@@ -5,7 +5,6 @@ import asyncio
 import grpc
 import pytest
 
-from service.client import ClientConfig
 from service.client.channel import service_config
 from tests.fakes.calls import calling, details_of, eventually, failure, words
 from tests.fakes.http2_peer import ENHANCE_YOUR_CALM, Peer, call_headers, headers_frame, ping_frame
@@ -52,7 +51,7 @@ async def test_admin_port_has_the_same_limits(start_server):
 
 async def test_calls_over_the_limit_of_a_connection_wait_for_those_before_them(start_server):
     """A call that follows an answer at once may meet the server before that stream is gone: clients send it again."""
-    again = service_config(ClientConfig().retry)
+    again = service_config(retries=True)
     server = start_server(DRAGOMAN_LISTEN__MAX_STREAMS_PER_CONNECTION="2", ECHO_STEP_S="0.02")
 
     async with calling(server.address, enable_retries=1, service_config=again) as calls:

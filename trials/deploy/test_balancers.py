@@ -17,8 +17,8 @@ pytest.importorskip("yaml", reason="no PyYAML: make deploy-check installs it")
 
 import yaml
 
-from service.client import AsyncClient
 from service.cli.operate import AdminClient
+from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from service.errors import DragomanError
 from tests.fakes.calls import TRANSLATE, calling, code_of, eventually, words

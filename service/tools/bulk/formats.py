@@ -3,9 +3,10 @@
 A part is read from its place alone, so that any process can take any part.  What is written depends on the part alone,
 so that whoever writes it, and however often, writes the same bytes.
 
-The formats of text are here: lines and JSON, with a record a line, and tables with a header.  Those are CSV, or TSV, in
-which a line is a row and a quote a character as any other.  Only line feeds, with or without a carriage return, end a
-line.  A byte order mark is no text, and is written in tables alone: without it, Excel takes umlauts for Latin-1.
+Formats of text are lines and JSON, with a record a line, and tables with a header.  Those are CSV, or TSV, in which a
+line is a row and a quote a character as any other.  Only line feeds, with or without a carriage return, end a line.  A
+byte order mark is no text, and is written in tables alone: without it, Excel takes umlauts for Latin-1.  Parquet needs
+pyarrow.
 """
 
 import codecs
@@ -14,12 +15,12 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from model.files import on_one_line, without_end
+from service.extras import how_to_install
 
 _JSON_BLANKS = " \t\r\n"
 _KINDS = {bool: "a boolean", list: "a list", dict: "an object"}
@@ -78,18 +79,13 @@ def target_exists(what: str, target: str) -> ValueError:
 
 
 def text_of(value: object) -> str:
-    """Return what is to be translated of a value: text, also in bytes, or a number; of None, nothing."""
+    """Return what is to be translated of a value: a text; of None, nothing."""
     if value is None:
         return ""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"byte 0x{value[error.start]:02x} is no UTF-8") from error
-    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+    if not isinstance(value, str):
         kind = _KINDS.get(type(value), type(value).__name__)
         raise ValueError(f"{kind} is neither text nor a number")  # noqa: TRY004 - of the file, as other ones
-    return str(value)
+    return value
 
 
 class FileLine(NamedTuple):
@@ -322,3 +318,79 @@ class _Rewritten(io.StringIO):
 
     def write(self, row: str) -> int:
         return super().write(f"{without_end(row)}\n")
+
+
+_BATCH_ROWS = 1_000  # of Parquet, in memory at a time while texts are read
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet(Format):
+    """Columns; the translation is added as the last one."""
+
+    column: str
+    target: str
+
+    def plan(self, file: Path, part_size: int) -> Iterator[BulkPart]:
+        with _opened(file) as source:
+            schema, num_rows = source.schema_arrow, source.metadata.num_rows
+        if self.column not in schema.names:
+            raise ValueError(f"{file} has no column {self.column!r}, there are {', '.join(map(repr, schema.names))}")
+        if self.target in schema.names:
+            raise target_exists(f"{file} has a column", self.target)
+        kind = schema.field(schema.names.index(self.column)).type
+        plain = kind.value_type if str(kind).startswith("dictionary") else kind
+        if str(plain) not in {"string", "large_string", "string_view", "null"}:
+            raise ValueError(f"{file}: the column {self.column!r} is of type {kind}, which is no text")
+        for index, start in enumerate(range(0, num_rows, part_size)):
+            yield BulkPart(index, start, min(part_size, num_rows - start))
+
+    def texts(self, file: Path, parts: Sequence[BulkPart]) -> Iterator[str]:
+        """Read one column of the row groups that have a part, each once and from front to back."""
+        begin = 0
+        with _opened(file) as source:
+            for group in range(source.num_row_groups):
+                end = begin + source.metadata.row_group(group).num_rows
+                inside = [part for part in parts if part.start < end and part.start + part.count > begin]
+                batches = source.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[self.column]) if inside else ()
+                for batch in batches:
+                    for part in inside:
+                        first, last = max(part.start - begin, 0), min(part.start + part.count - begin, batch.num_rows)
+                        if first < last:
+                            yield from self._texts(batch.column(0).slice(first, last - first), file)
+                    begin += batch.num_rows
+                begin = end
+
+    def _texts(self, values: Any, file: Path) -> list[str]:
+        try:
+            return [text_of(value) for value in values.to_pylist()]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{file}, column {self.column!r}: a string is no UTF-8: {error}") from error
+
+    def encode(self, file: Path, part: BulkPart, translations: Sequence[str]) -> bytes:
+        """Return the translations alone: the other columns are taken from the source when the parts are joined."""
+        return json.dumps(list(translations), ensure_ascii=False).encode()
+
+    def join(self, source: Path, parts: Iterable[Path], output: BinaryIO) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        texts = (text for part in parts for text in json.loads(part.read_bytes()))
+        with _opened(source) as file:
+            schema = file.schema_arrow.append(pa.field(self.target, pa.string()))
+            with pq.ParquetWriter(output, schema) as writer:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group)
+                    column = pa.array([next(texts) for _ in range(table.num_rows)], pa.string())
+                    writer.write_table(table.append_column(self.target, column).cast(schema))
+
+
+def _opened(file: Path) -> Any:
+    """Open a `ParquetFile`, which is to be closed; raises ValueError if it is none, or there is no pyarrow."""
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ValueError(f"Parquet files need pyarrow: {how_to_install('bulk')}") from error
+    try:
+        return pq.ParquetFile(file)
+    except ValueError as error:  # pyarrow's own, which does not name the file
+        raise ValueError(f"{file} cannot be read as Parquet: {error}") from error

@@ -27,8 +27,7 @@ from model.files import write_whole, writing
 from service.client.messages import check_encodable
 from service.errors import InternalError, InvalidInput
 from service.records import TranslateAll
-from service.tools.bulk.formats import BulkPart, Format, JsonLines, Lines, Table
-from service.tools.bulk.parquet import Parquet
+from service.tools.bulk.formats import BulkPart, Format, JsonLines, Lines, Parquet, Table
 
 OnPart = Callable[[BulkPart], None]
 Failures = list[tuple[int, str]]  # record's number in the part, from 0, and why it has no translation

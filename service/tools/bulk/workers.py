@@ -1,34 +1,39 @@
-"""What translates: a server behind a client, or a model in this process.
+"""What translates: a server behind a client, or a model in this process; and how parts are shared out on a Ray cluster.
 
-Plain records that travel to other processes; an API key is looked up where it is used and never travels.
+Workers are plain records that travel to other processes; an API key is looked up where it is used and never travels.
 
 A batch that is too large for a server is halved.  A server that has no room is waited for as long as it is alive, and
 one that gives no answer for a while.  A call that was late says nothing of which it is, so the server is asked.
 """
 
+import logging
+import os
+import pickle
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from service.client.aio import in_turn
-from service.client.channel import Backoff, ClientConfig, RetryPolicy
+from service.client.channel import Backoff, ClientConfig
 from service.errors import DeadlineExceeded, DragomanError, InvalidInput, Overloaded, TooLong, Unavailable
+from service.extras import how_to_install
 from service.records import ModelInfo, Priority, TranslateAll, TranslateOptions, Translation
+from service.tools.bulk.formats import BulkPart
+from service.tools.bulk.job import BulkJob, OnPart, translate_parts
 
 TranslateBatch = Callable[[list[str]], Sequence[Translation]]
 
 MAX_OUTAGE_S = 300.0
 # Why there is no room now, and may be later.  Any other refusal may never pass, as of a text that is late even alone.
 _ABOUT_ROOM = frozenset({"queue_full", "token_budget", "client_budget", "queue_seconds"})
-_RETRY = RetryPolicy(initial_backoff_s=0.2, max_backoff_s=10.0, backoff_multiplier=2.0)
 _SAID_AGAIN_AFTER_S = 60.0
 # gRPC's own refusal of a request or an answer has no reason of ours, only these words.
 _MESSAGE_TOO_LARGE = "message larger than max"
@@ -89,8 +94,7 @@ class ServerWorker:
 
         # A call that waits for a server which is away would end as one that took too long; and what waits and halves
         # here is not to be sent five times by gRPC first.
-        once = RetryPolicy(max_attempts=1)
-        config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False, retry=once)
+        config = replace(self.client_config(), timeout_s=self.timeout_s, wait_for_ready=False, retries=False)
         with ExitStack() as stack:
             client = stack.enter_context(Client(self.address, config))
             ask = partial(client.wait_until_ready, _READY_S)
@@ -204,7 +208,7 @@ class PatientCalls:
 
     def _answer(self, batch: list[str]) -> Sequence[Translation]:
         """Return the answer to a batch, for which the call is made again as long as waiting may help."""
-        backoff, away_since = Backoff(_RETRY), None
+        backoff, away_since = Backoff(), None
         while True:
             try:
                 return self._call(batch)
@@ -265,3 +269,77 @@ def _is_too_large(error: DragomanError, num_texts: int) -> bool:
 def _is_about_room(error: DragomanError) -> bool:
     """Whether it passes when the server has done other work."""
     return isinstance(error, Overloaded) and error.reason in _ABOUT_ROOM
+
+
+def translate_on_ray(
+    job: BulkJob,
+    parts: Iterable[BulkPart],
+    worker: ServerWorker | BundleWorker,
+    address: str | None,
+    num_workers: int,
+    on_part: OnPart,
+) -> None:
+    """Translate and keep these parts, in whatever order; after an error of a worker, what has been kept stays.
+
+    Input, output and bundle are on a file system that all nodes share.  What a killed worker had begun is handed out
+    again, and a part is kept as a whole or not at all, so nothing is lost or doubled.
+
+    Args:
+        address: of a running cluster; None: one in this machine.
+        num_workers: processes, each on a CPU of its own.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
+    try:
+        import ray
+    except ImportError as error:
+        raise ValueError(f"--engine ray needs Ray: {how_to_install('ray')}") from error
+    # Ray repeats here what workers write, such as why they wait.
+    ray.init(address=address, ignore_reinit_error=True, log_to_driver=True, logging_level=logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    actor: Any = RayWorker  # Ray's types have functions alone
+    done = ray.data.from_items([asdict(part) for part in parts]).map(
+        actor,
+        fn_constructor_args=(job, worker),
+        compute=ray.data.ActorPoolStrategy(size=num_workers),
+        num_cpus=1,
+    )
+    for row in done.iter_rows():
+        raise_failure(row.pop("failure"))
+        on_part(BulkPart(**row))
+
+
+class RayWorker:
+    """An actor with a model or a connection of its own, which is opened with the first part.
+
+    What ends a run comes back as a value: of what is raised here, Ray keeps the traceback and loses the kind, which
+    decides what the command says and its exit code.
+    """
+
+    def __init__(self, job: BulkJob, worker: ServerWorker | BundleWorker) -> None:
+        self._job = job
+        self._worker = worker
+        self._translate_all: TranslateAll | None = None
+        self._failure = ""
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"failure": self._translate(BulkPart(**row))}
+
+    def _translate(self, part: BulkPart) -> str:
+        """Return why there is no such part, for `raise_failure`; empty where there is one now.
+
+        After a failure nothing is tried: Ray hands on what a worker returns when all parts it was given are through.
+        """
+        try:
+            if not self._failure:
+                self._translate_all = self._translate_all or self._worker.open()
+                translate_parts(self._job, [part], self._translate_all, lambda _: None)
+        except (DragomanError, ValueError, OSError) as error:
+            self._failure = pickle.dumps(error).hex()
+        return self._failure
+
+
+def raise_failure(failure: str) -> None:
+    """Raise what a worker returned, if it is a failure."""
+    if failure:
+        raise pickle.loads(bytes.fromhex(failure))  # noqa: S301 - of a worker of ours

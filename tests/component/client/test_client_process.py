@@ -38,13 +38,16 @@ client.close()
 print("A")
 """
 INTERRUPTED = """
+has_first = threading.Event()
 def one():
     yield "a"
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    has_first.wait()
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     time.sleep(60)
 stream = client.translate_stream(one())
 print(next(stream)[1].text)
 try:
+    has_first.set()
     next(stream)
 except KeyboardInterrupt:
     print(client.translate(["after"]).translations[0].text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.cli.operate import AdminClient
-from service.client import AsyncClient, ClientConfig, RetryPolicy
+from service.client import AsyncClient, ClientConfig
 from service.errors import DragomanError, Unavailable
 from tests.fakes.command_line import run, run_against
 from tests.fakes.scripted_server import running as server
@@ -62,7 +62,7 @@ async def test_this_machine_is_called_without_the_proxy(server, proxy):
 
 
 async def test_another_machine_is_called_through_it_and_the_error_names_it_without_its_password(proxy):
-    config = ClientConfig(timeout_s=10.0, wait_for_ready=False, retry=RetryPolicy(max_attempts=1))
+    config = ClientConfig(timeout_s=10.0, wait_for_ready=False, retries=False)
     errors: list[DragomanError] = []
     async with AsyncClient(ELSEWHERE, config) as client:
         for call in (client.translate(["one"]), client.wait_until_ready(0.5)):

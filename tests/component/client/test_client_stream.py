@@ -9,14 +9,14 @@ import pytest
 
 from protos import translation_pb2 as pb
 from service.client import AsyncClient, Client
-from service.client.channel import ClientConfig, RetryPolicy
+from service.client.channel import ClientConfig
 from service.errors import DeadlineExceeded
 from service.records import Priority, TranslateOptions
 from tests.fakes.scripted_server import ScriptedServer, running, shout_each, shouted
 
 __all__ = ["running"]
 
-QUICK = ClientConfig(max_stream_texts=8, retry=RetryPolicy(initial_backoff_s=0.001, max_backoff_s=0.01))
+QUICK = ClientConfig(max_stream_texts=8)
 TEXTS = [f"text {number}" for number in range(100)]
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from service.extras import how_to_install
-from service.tools.bulk import parquet, ray_engine
+from service.tools.bulk import formats, workers
 
 UNUSED: Any = None  # the package is missed before anything is looked at
 
 
 def run_on_ray() -> None:
-    ray_engine.translate_on_ray(UNUSED, UNUSED, UNUSED, None, 1, UNUSED)
+    workers.translate_on_ray(UNUSED, UNUSED, UNUSED, None, 1, UNUSED)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def run_on_ray() -> None:
     [
         (
             "pyarrow.parquet",
-            lambda: list(parquet.Parquet("a", "b").plan(Path("a.parquet"), 1)),
+            lambda: list(formats.Parquet("a", "b").plan(Path("a.parquet"), 1)),
             "Parquet files need pyarrow: ",
         ),
         ("ray", run_on_ray, "--engine ray needs Ray: "),

@@ -14,7 +14,6 @@ from service.cli import doctor
 from service.cli.doctor import (
     Finding,
     Level,
-    check_instructions,
     check_model,
     check_native_engine,
     check_runtime,
@@ -40,21 +39,6 @@ def test_ports_and_files_are_looked_at_as_a_start_does(tmp_path):
     assert found["files"].detail.startswith("security.api_keys: ")
     good = {finding.subject: finding for finding in islice(examine(ServerConfig(listen=LISTEN)), 7)}
     assert good["ports"].level is good["files"].level is Level.PASS
-
-
-@pytest.mark.parametrize(
-    ("flags", "level", "words"),
-    [
-        ({"avx2", "avx512f", "avx512_vnni", "amx_int8"}, Level.PASS, "amx_int8, avx512_vnni"),
-        ({"avx", "avx2"}, Level.WARN, "with avx2, no int8 dot products"),
-        (set(), Level.WARN, "no vector extension"),
-    ],
-)
-def test_int8_without_dot_products_is_a_warning(flags, level, words):
-    finding = check_instructions(frozenset(flags))
-
-    assert finding.level is level
-    assert words in finding.detail
 
 
 @pytest.mark.parametrize(

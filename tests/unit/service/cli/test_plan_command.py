@@ -42,16 +42,16 @@ def plan(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["plan", *map(str, arguments)])
 
 
-def test_spare_replicas_come_on_top_of_those_needed(report):
-    done = plan(report, "--rate", 100, "--p99-ms", 200, "--spare", 2, "--json")
+def test_the_replicas_are_the_rate_by_what_one_of_them_holds(report):
+    done = plan(report, "--rate", 100, "--p99-ms", 200, "--json")
 
     answer = json.loads(done.stdout)
     assert done.exit_code == 0, done.output
-    assert answer["replica"] == {"texts_per_second": pytest.approx(12.0), "capacity": 20.0}
-    assert (answer["needed"], answer["replicas"]) == (9, 11)  # 100 / 12, rounded up
+    assert answer["replica"] == {"texts_per_second": pytest.approx(12.0)}
+    assert answer["replicas"] == 9  # 100 / 12, rounded up
     by_number = {item["replicas"]: item["p99_ms"] for item in answer["predictions"]}
     assert by_number[9] <= 200 < by_number[8]
-    assert answer["warnings"] == []
+    assert answer["warnings"] == ["40 calls/s: left out, 1200 RESOURCE_EXHAUSTED of 2400 calls"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_the_answer_rests_on_is_said(report, arguments, warning):
 
 
 def test_a_rate_that_is_a_multiple_of_one_replicas_needs_no_other(report):
-    assert json.loads(plan(report, "--rate", 42, "--p99-ms", 250, "--json").stdout)["needed"] == 3
+    assert json.loads(plan(report, "--rate", 42, "--p99-ms", 250, "--json").stdout)["replicas"] == 3
 
 
 def test_the_answer_is_a_sentence_under_two_tables(report):

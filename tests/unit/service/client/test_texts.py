@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.client.channel import RetryPolicy
 from service.client.texts import (
     MAX_MESSAGE_CHARACTERS,
     MAX_MESSAGE_TEXTS,
@@ -61,7 +60,7 @@ def test_text_that_fits_in_no_message_goes_blank_and_its_answer_is_the_error():
 
 
 def taken(*texts: str, give_up_s: float = 60.0) -> Unanswered:
-    unanswered = Unanswered(max_text_bytes=4 << 20, give_up_s=give_up_s, retry=RetryPolicy(initial_backoff_s=1.0))
+    unanswered = Unanswered(max_text_bytes=4 << 20, give_up_s=give_up_s)
     for text in texts:
         unanswered.take(text)
     return unanswered
@@ -81,7 +80,7 @@ def test_text_of_a_lost_engine_is_sent_again_after_a_pause():
     assert unanswered.answered(0, LOST, 10.0) is None
     pause = unanswered.pause_s(10.0)
     assert pause is not None
-    assert pause == pytest.approx(1.0, rel=0.21)
+    assert pause == pytest.approx(0.2, rel=0.21)
     assert unanswered.next_message(10.0) == []
     assert unanswered.next_message(10.0 + pause) == [(0, "a")]
     assert unanswered.pause_s(20.0) is None

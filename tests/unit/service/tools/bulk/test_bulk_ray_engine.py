@@ -10,8 +10,7 @@ import pytest
 from service.errors import Overloaded, Unavailable
 from service.records import TranslateAll, Translation
 from service.tools.bulk.job import BulkJob, JobError
-from service.tools.bulk.ray_engine import RayWorker, raise_failure
-from service.tools.bulk.workers import OtherVersion
+from service.tools.bulk.workers import OtherVersion, RayWorker, raise_failure
 from tests.fakes.bulk_jobs import job_of
 
 
