@@ -11,7 +11,8 @@ from collections import Counter
 
 from service.records import Span
 from service.text.languages import primary
-from service.text.numbers import ROMAN, WORDS, Number, in_words, roman
+from service.text.number_words import LANGUAGES, ROMAN, in_words, roman
+from service.text.numbers import Number
 
 # Capitals (NY, BICs), capitals inside a word (eBay, O'Neill), letters that are no words (point B), numbers of kings.
 _CODE = re.compile(
@@ -57,7 +58,7 @@ def lost_codes(source: str, target: str, source_language: str, target_language: 
 def _is_said_as_number(code: str, target: str, language: str) -> bool:
     """Whether a translation says a Roman number in words or digits: "Ludwig der 14."."""
     match = ROMAN.fullmatch(code)
-    if match is None or language not in WORDS:
+    if match is None or language not in LANGUAGES:
         return False
     value = roman(match)
     return value in in_words(target, language) or re.search(rf"\b{value}(?:\.|st|nd|rd|th)", target) is not None

@@ -20,21 +20,19 @@ from typing import NamedTuple, TypeAlias
 from service.records import Span
 from service.text.codes import damaged_codes
 from service.text.languages import primary
+from service.text.number_words import KINDS, LANGUAGES, in_target_words, in_words, spelled
 from service.text.numbers import (
     GAP,
-    SPELLED,
     Number,
     Value,
-    in_words,
     numbers,
     ordinal,
     separators,
     written,
 )
 
-_DIGIT = re.compile(r"\d")
+_DIGIT, _DIGITS, _WORD = re.compile(r"\d"), re.compile(r"\d+"), re.compile(r"\w+")
 _MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)
-_HALVES = re.compile(r"\bhalf\b(?s:.*)\bhalb\b|\bhalb\b(?s:.*)\bhalf\b", re.IGNORECASE)
 _MOST_COMPARED = 100
 
 
@@ -55,13 +53,33 @@ def difference(
     """
     said, given = (without(source, kept), without(target, kept)) if kept else (source, target)
     damaged = damaged_codes(said, given, source_language, target_language)
+    languages = primary(source_language), primary(target_language)
+    is_known = {*languages} <= LANGUAGES
+    words = spelled(said, languages[0]) if is_known else []
+    damaged += _unsaid(words, given, languages[1]) if words else []
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
         return Difference(tuple(damaged), ()) if damaged else None
-    languages = primary(source_language), primary(target_language)
-    is_known = set(languages) <= SPELLED.keys()
+    if is_known and "hal" in source and "hal" in target:
+        said, given = without(said, _halves(said, languages[0])), without(given, _halves(given, languages[1]))
     bare = _without_units(source, target, *languages) if is_known and _QUANTITY.search(source) else ()
     missing, surplus = (_by_meaning if is_known else _by_digits)(said, given, *languages)
     return Difference((*damaged, *missing), surplus, bare) if damaged or missing or surplus or bare else None
+
+
+def _unsaid(words: Sequence[Number], target: str, language: str) -> list[Number]:
+    """Return the numbers in words of a source that its translation says neither in words nor in digits."""
+    target_words = set(_WORD.findall(target.lower()))
+    if unsaid := [one for one in words if in_target_words(one, language) not in target_words]:  # mostly none
+        given: set[object] = {("amount", value) for value in in_words(target, language)}
+        given |= {("amount", Fraction(run)) for run in _DIGITS.findall(target)}
+        given.update(*[number.values for number in (*numbers(target, language), *spelled(target, language))])
+        unsaid = [one for one in unsaid if given.isdisjoint(one.values)]
+    return unsaid
+
+
+def _halves(text: str, language: str) -> list[str]:
+    """Return the half hours that a text says: "half past 5", "halb 6"."""
+    return [one.text for one in spelled(text, language) if one.kind == "half hour"]
 
 
 def without(text: str, kept: Sequence[str]) -> str:
@@ -151,7 +169,7 @@ def _may_be_same(one: _Part, other: _Part, texts: str) -> bool:
         return not any(is_clock) and re.search(r"[pP]\.?[mM]\b", texts) is not None
     if high > 999 and low < 100:  # "the 1960s", "die 60er"; "'98"
         return high % 100 == low and re.search(rf"['’]{low}\b|\b{low}-?(?:s|er)", texts) is not None
-    return high - low == 1 and high <= 12 and _HALVES.search(texts) is not None  # "half past 5", "halb 6"
+    return False
 
 
 def _without_words(side: list[_Part], other_text: str, language: str) -> list[_Part]:
@@ -318,10 +336,12 @@ def _without_units(source: str, target: str, source_language: str, target_langua
 
 def quantity(text: str, number: Number, source_language: str, target_language: str) -> tuple[Span, str]:
     """Return where a number of the source stands with the unit behind it, and how the target language writes both."""
-    form, span = written(number, source_language, target_language), number.span
-    languages = primary(source_language), primary(target_language)
+    languages, span = (primary(source_language), primary(target_language)), number.span
+    if number.kind in KINDS:
+        return span, in_target_words(number, languages[1])
+    form = written(number, source_language, target_language)
     found = _unit_behind(text, span.end) if number.kind in ("number", "fraction") else None
-    if found is None or not SPELLED.keys() >= {*languages}:
+    if found is None or not {*languages} <= LANGUAGES:
         return span, form
     row, end = found
     return Span(span.begin, end), f"{form} {_unit(row, languages[1]).symbol}"

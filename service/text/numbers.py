@@ -9,7 +9,7 @@ that its digits are not reported as missing.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from typing import NamedTuple, TypeAlias
@@ -20,14 +20,14 @@ from service.text.document import between
 from service.text.languages import primary
 
 
-def _table(words: str) -> dict[str, float]:
+def _table(words: str) -> dict[str, Fraction]:
     """Return "one 1 two 2" as a dictionary."""
     items = words.split()
-    return dict(zip(items[::2], map(float, items[1::2]), strict=True))
+    return dict(zip(items[::2], map(Fraction, items[1::2]), strict=True))
 
 
-def _numbered(words: str, first: int) -> dict[str, float]:
-    return {word: float(number) for number, word in enumerate(words.split(), start=first)}
+def _numbered(words: str, first: int) -> dict[str, Fraction]:
+    return {word: Fraction(number) for number, word in enumerate(words.split(), start=first)}
 
 
 # CLDR 47, decimal sign and sign between thousands of Latin digits.
@@ -73,102 +73,6 @@ SCALES = {
     ),
 }
 LETTER_SCALES = frozenset({"k", "m"})  # also metres, minutes, men
-
-_ENGLISH = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-    " eighteen nineteen"
-)
-_ENGLISH_ORDINALS = (
-    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth"
-    " fifteenth sixteenth seventeenth eighteenth nineteenth"
-)
-_GERMAN = (
-    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn"
-    " achtzehn neunzehn"
-)
-
-
-def _english() -> Iterator[dict[str, float]]:
-    units, ordinals = _numbered(_ENGLISH, 0), _numbered(_ENGLISH_ORDINALS, 0)
-    yield units
-    yield ordinals
-    for word, ten in _numbered("twenty thirty forty fifty sixty seventy eighty ninety", 2).items():
-        yield dict.fromkeys((word, f"{word[:-1]}ieth", f"{word[:-1]}ies"), 10 * ten)
-        yield {f"{word}-{unit}": 10 * ten + number for unit, number in (units | ordinals).items() if 0 < number < 10}
-    yield _table(
-        "a 1 an 1 another 1 once 1 single 1 twice 2 double 2 both 2 pair 2 couple 2 twin 2 triple 3 half 0.5"
-        " quarter 0.25 dozen 12 decade 10 fortnight 14 noon 12 midnight 0 hundred 1e2 hundredth 1e2 thousand 1e3"
-        " thousandth 1e3 million 1e6 billion 1e9 trillion 1e12"
-    )
-
-
-def _german() -> Iterator[dict[str, float]]:
-    units = _numbered(_GERMAN, 0)
-    stems = {("ein" if word == "eins" else word): number for word, number in units.items() if number}
-    yield units | stems
-    for word, ten in _numbered("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig", 2).items():
-        yield {word: 10 * ten}
-        yield {f"{unit}und{word}": 10 * ten + number for unit, number in stems.items() if number < 10}
-    yield {f"{unit}hundert": 100 * number for unit, number in stems.items() if number < 10}
-    yield {f"{unit}tausend": 1000 * number for unit, number in stems.items()}
-    yield {f"{unit}einhalb": number + 0.5 for unit, number in stems.items()}
-    yield _table(
-        "erst 1 dritt 3 siebt 7 anderthalb 1.5 halb 0.5 hälfte 0.5 viertel 0.25 dreiviertel 0.75 doppel 2 doppelt 2"
-        " beide 2 paar 2 zwo 2 dutzend 12 mittag 12 jahrzehnt 10 mitternacht 0 hundert 1e2 tausend 1e3"
-        " million 1e6 milliarde 1e9 billion 1e12"
-    )
-
-
-def _merged(tables: Iterator[dict[str, float]]) -> dict[str, float]:
-    return {word: number for table in tables for word, number in table.items()}
-
-
-WORDS = {"en": _merged(_english()), "de": _merged(_german())}
-# What may stand behind a German number in one word: zweite, dreijährig, viermal, Millionen.
-_GERMAN_ENDS = (
-    r"(?:s?te[nmrs]?|e[nmrs]?|[nrt]|s?tens|s?tel[ns]?|el[ns]?|erlei"
-    r"|(?:mal|fach|stündig|jährig|tägig|wöch|monatig|stöckig|teilig|köpfig|minütig|seitig|türig|stellig|prozentig)\w*)?"
-)
-
-
-def _any_of(language: str) -> str:
-    return "|".join(sorted(WORDS[language], key=len, reverse=True)).replace("-", "[- ]")
-
-
-SPELLED = {  # group 1: the word
-    "en": re.compile(rf"\b({_any_of('en')})(?:s|fold)?\b", re.IGNORECASE),
-    "de": re.compile(rf"\b({_any_of('de')}){_GERMAN_ENDS}\b", re.IGNORECASE),
-}
-
-ROMAN = re.compile(r"\b(?=[IVX])(X{0,3})(IX|IV|V?I{0,3})\b")
-_ROMAN_UNITS = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"]
-_SMALL_DIGIT = re.compile("[⁰¹²³⁴-⁹₀-₉]")
-
-
-def in_words(text: str, language: str) -> set[Fraction]:
-    """Return the numbers that a text may say in words: "two hundred" is 2, 100 and 200; months and "XIV" are some."""
-    found: set[Fraction] = set()
-    words, end, last = WORDS[language], -1, Fraction(0)
-    for match in SPELLED[language].finditer(text):
-        value = Fraction(words[match[1].lower().replace(" ", "-")])
-        found.add(value)
-        if match[1].lower() in ("a", "an"):
-            continue
-        between = text[end : match.start()] if end >= 0 else "x"
-        if between.strip(" -") in ("", "a", "an", "and", "und"):
-            last = last * value if value >= 100 > last or value >= 1000 else last + value
-            found.add(last)
-        else:
-            last = value
-        end = match.end()
-    found |= {Fraction(MONTH_NUMBERS[name[1]]) for name in re.finditer(rf"\b({MONTH})s?\b", text)}
-    found |= {roman(match) for match in ROMAN.finditer(text)}
-    return found | {Fraction(unicodedata.digit(one)) for one in _SMALL_DIGIT.findall(text)}
-
-
-def roman(match: re.Match[str]) -> Fraction:
-    return Fraction(10 * len(match[1]) + _ROMAN_UNITS.index(match[2]))
-
 
 Value: TypeAlias = tuple[str, object]  # "amount", a fraction; "clock", seconds; "date", (day, month, year); ...
 

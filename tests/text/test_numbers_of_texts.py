@@ -62,6 +62,13 @@ ENGLISH = {
         "The winner needed 2:05:44 hours.",
         "We open at 8 am and close at 6 pm.",
     ),
+    "words": (
+        "Seven of the twelve eggs were broken.",
+        "Wake me at half past six.",
+        "Forty thieves stole ninety horses.",
+        "The shop opens at half past eight and closes at half past five.",
+        "It weighs four and a half pounds.",
+    ),
 }
 GERMAN = {
     "long digit strings": (
@@ -112,6 +119,13 @@ GERMAN = {
         "Der Film endet um 23:45 Uhr.",
         "Der Sieger brauchte 2:05:44 Stunden.",
         "Wir öffnen um 8 Uhr und schließen um 18 Uhr.",
+    ),
+    "words": (
+        "Weck mich um halb sieben.",
+        "Vierzig Räuber stahlen neunzig Pferde.",
+        "Fünfundzwanzig Leute warteten sechsunddreißig Minuten.",
+        "Vier Jahre später wurde ein Patent erteilt.",
+        "Das Kind ist dreieinhalb Jahre alt.",
     ),
 }
 CASES = [

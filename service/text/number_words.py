@@ -1,0 +1,256 @@
+"""The numbers that a text says in words.
+
+    in_words("zweihundert", "de")    # -> 200: whatever these words may mean
+    spelled("half past six", "en")   # -> one number, which is 6:30 or 18:30: what they surely mean
+
+A word may mean several things ("second", "acht" of "achten").  `in_words` finds all numbers that a text may have said,
+so that digits are not reported as missing.  `spelled` finds those that a translation has to say, too.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Final
+
+from service.records import Span
+from service.text.numbers import MONTH, MONTH_NUMBERS, Number, ordinal, separators
+
+
+def _numbered(words: str, first: int = 1) -> dict[str, Fraction]:
+    return {word: Fraction(number) for number, word in enumerate(words.split(), start=first)}
+
+
+def _table(words: str) -> dict[str, Fraction]:
+    """Return "one 1 two 2" as a dictionary."""
+    items = words.split()
+    return dict(zip(items[::2], map(Fraction, items[1::2]), strict=True))
+
+
+_ENGLISH: Final = _numbered(
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+    " eighteen nineteen"
+)
+_ENGLISH_ORDINALS: Final = _numbered(
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth"
+    " sixteenth seventeenth eighteenth nineteenth"
+)
+_GERMAN: Final = _numbered(
+    "ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn"
+    " achtzehn neunzehn"
+)
+_TENS: Final = {
+    "en": _numbered("twenty thirty forty fifty sixty seventy eighty ninety", 2),
+    "de": _numbered("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig", 2),
+}
+
+
+def _english() -> Iterator[dict[str, Fraction]]:
+    yield _ENGLISH | _ENGLISH_ORDINALS
+    for word, ten in _TENS["en"].items():
+        yield dict.fromkeys((word, f"{word[:-1]}ieth", f"{word[:-1]}ies"), 10 * ten)
+        for unit, number in (_ENGLISH | _ENGLISH_ORDINALS).items():
+            yield {f"{word}-{unit}": 10 * ten + number} if number < 10 else {}
+    yield _table(
+        "zero 0 zeroth 0 a 1 an 1 another 1 once 1 single 1 twice 2 double 2 both 2 pair 2 couple 2 twin 2 triple 3"
+        " half 1/2 quarter 1/4 dozen 12 decade 10 fortnight 14 noon 12 midnight 0 hundred 100 hundredth 100"
+        " thousand 1e3 thousandth 1e3 million 1e6 billion 1e9 trillion 1e12"
+    )
+
+
+def _german() -> Iterator[dict[str, Fraction]]:
+    yield _GERMAN
+    for word, ten in _TENS["de"].items():
+        yield {word: 10 * ten}
+        yield {f"{unit}und{word}": 10 * ten + number for unit, number in _GERMAN.items() if number < 10}
+    yield {f"{unit}einhalb": number + Fraction(1, 2) for unit, number in _GERMAN.items()}
+    yield _table(
+        "null 0 erst 1 dritt 3 siebt 7 anderthalb 3/2 halb 1/2 hälfte 1/2 viertel 1/4 dreiviertel 3/4 doppel 2"
+        " doppelt 2 beide 2 paar 2 zwo 2 dutzend 12 mittag 12 jahrzehnt 10 mitternacht 0 million 1e6 milliarde 1e9"
+        " billion 1e12"
+    )
+
+
+WORDS = {
+    language: {word: number for words in tables for word, number in words.items()}
+    for language, tables in {"en": _english(), "de": _german()}.items()
+}
+
+
+_BY_MEANING = {
+    language: {number: word for word, number in reversed(words.items())} for language, words in WORDS.items()
+}
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(sorted(words, key=len, reverse=True))
+
+
+_UNIT = _any_of([word for word, number in _GERMAN.items() if number < 10])
+_TEN = _any_of(_TENS["de"])
+_BELOW_100 = rf"(?:{_TEN}|sechzehn|siebzehn|zehn|elf|zwölf|(?:{_UNIT})(?:und(?:{_TEN})|zehn)?+)"
+_BELOW_1000 = rf"(?:{_BELOW_100}?hundert(?:und)?{_BELOW_100}?+|{_BELOW_100})"
+_GERMAN_NUMBER = rf"(?:{_BELOW_1000}?tausend(?:und)?{_BELOW_1000}?+|{_BELOW_1000})"
+_SPELLED = {  # group 1: the word
+    "en": re.compile(rf"\b({_any_of(WORDS['en'])})(?:s|fold)?\b".replace("-", "[- ]"), re.IGNORECASE),
+    "de": re.compile(  # zweite, dreijährig, viermal, Millionen
+        rf"\b({_any_of([word for word in WORDS['de'] if word not in _GERMAN])}|{_GERMAN_NUMBER})\w*",
+        re.IGNORECASE,
+    ),
+}
+LANGUAGES = _SPELLED.keys()
+_LINKS = ("", "a", "an", "and", "and a", "und")
+
+
+def _value(word: str, language: str) -> Fraction:
+    """Return what a word means; a German one may have several parts."""
+    word = word.lower().replace(" ", "-")
+    if word in WORDS[language]:
+        return WORDS[language][word]
+    for part, factor in (("tausend", 1000), ("hundert", 100)):
+        before, found, behind = word.partition(part)
+        if found:
+            behind = behind.removeprefix("und")
+            return (_value(before, "de") if before else 1) * factor + (_value(behind, "de") if behind else Fraction(0))
+    return _value(word.removesuffix("zehn"), language) + 10  # of "sechszehn"
+
+
+ROMAN = re.compile(r"\b(?=[IVX])(X{0,3})(IX|IV|V?I{0,3})\b")
+_ROMAN_UNITS = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"]
+_SMALL_DIGIT = re.compile("[⁰¹²³⁴-⁹₀-₉]")
+
+
+def in_words(text: str, language: str) -> set[Fraction]:
+    """Return the numbers that a text may say in words: "two hundred" is 2, 100 and 200; months and "XIV" are some."""
+    found: set[Fraction] = set()
+    end, last = -1, Fraction(0)
+    for match in _SPELLED[language].finditer(text):
+        value = _value(match[1], language)
+        found.add(value)
+        if match[1].lower() in ("a", "an"):
+            continue
+        between = text[end : match.start()] if end >= 0 else "x"
+        if between.strip(" -") in _LINKS:
+            is_factor = value >= 100 > last or value >= 1000
+            last = last * value if is_factor else last + value if last > value else value  # 2 x 100, 100 + 2
+            found.add(last)
+        else:
+            last = value
+        end = match.end()
+    found |= {value for one in spelled(text, language) if one.kind != "half hour" for value in one.parts}
+    found |= {Fraction(MONTH_NUMBERS[name[1]]) for name in re.finditer(rf"\b({MONTH})s?\b", text)}
+    found |= {roman(match) for match in ROMAN.finditer(text)}
+    return found | {Fraction(unicodedata.digit(one)) for one in _SMALL_DIGIT.findall(text)}
+
+
+def roman(match: re.Match[str]) -> Fraction:
+    """Return what a match of `ROMAN` means."""
+    return Fraction(10 * len(match[1]) + _ROMAN_UNITS.index(match[2]))
+
+
+# Finds what may be surely a number, fast.
+_MAY_BE_SURE = {
+    "en": re.compile(r" [\"'“(]?(?:tw[eo]|three|third|thirt|four|fort|fi[fv]|six|seve|eigh|nin[et]|ten|elev|half )"),
+    "de": re.compile(r" [\"'„(]?(?:zw[aeö]|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|halb )"),
+}
+_TOKEN = _any_of(_ENGLISH | _TENS["en"])
+_BIG = "hundred|thousand|million|billion"
+_ORDINAL = _any_of(
+    [one for one, n in WORDS["en"].items() if one.endswith(("th", "rd")) and 2 < n < 100 and "-" not in one]
+)
+_HOURS = {
+    language: list({word: number for word, number in words.items() if number <= 12})
+    for language, words in {"en": _ENGLISH, "de": _GERMAN | {"eins": Fraction(1)}}.items()
+}
+_SURE = {
+    "en": re.compile(r" [\"'“(]?(?:tw[eo]|three|third|thirt|four|fort|fi[fv]|six|seve|eigh|nin[et]|ten|elev|half )"),
+    "de": re.compile(r" [\"'„(]?(?:zw[aeö]|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|halb )"),
+}
+_TOKEN = _any_of(_ENGLISH | _TENS["en"])
+_BIG = "hundred|thousand|million|billion"
+_ORDINAL = _any_of(
+    [one for one, n in WORDS["en"].items() if one.endswith(("th", "rd")) and 2 < n < 100 and "-" not in one]
+)
+_HOURS = {
+    language: list({word: number for word, number in words.items() if number <= 12})
+    for language, words in {"en": _ENGLISH, "de": _GERMAN | {"eins": Fraction(1)}}.items()
+}
+_CARE = (
+    r"acht\b(?! (?:[A-ZÄÖÜ]|von |oder |bis |und |\w+ [A-ZÄÖÜ]))(?<!um acht)(?<!bis acht)(?<!gegen acht)"  # "gib acht!"
+)
+_SURE = {
+    "en": re.compile(
+        rf"\b(?:(?:half past|(?<=\bat )half) (?P<half>{_any_of(_HOURS['en'])}|\d{{1,2}})"
+        rf"|(?P<thirty>{_any_of(_HOURS['en'])})[- ]thirty)\b(?!-)"
+        rf"|\b(?!one\b(?![ -](?:{_BIG})\b))(?P<words>(?:{_TOKEN})(?:(?:[ -]|(?:(?<=hundred)|(?<=thousand)) and )"
+        rf"(?:{_TOKEN}|{_BIG}))*+)(?P<and_half> and a half)?+(?:[- ](?P<last>{_ORDINAL}|first|second))?+\b(?!-some)"
+        rf"|\b(?P<ordinal>{_ORDINAL})\b"
+    ),
+    "de": re.compile(
+        rf"\b(?:halb (?P<half>{_any_of(_HOURS['de'])}|\d{{1,2}})|(?P<thirty>{_any_of(_HOURS['de'])}) Uhr dreißig)\b"
+        r"|\b(?!(?:eins?|hundert|tausend)\b)"
+        r"(?!acht\b(?! (?:[A-ZÄÖÜ]|von |oder |bis |und |\w+ [A-ZÄÖÜ]))(?<!um )(?<!bis )(?<!gegen ))"  # "gib acht!"
+        rf"(?P<words>{_GERMAN_NUMBER})(?:(?P<and_half>einhalb)|(?P<last>s?te[nmrs]?))?+\b"
+        r"(?: (?P<scale>Million|Milliarde)(?:e?n)?\b)?+|\b(?P<ordinal>dritt|siebt)e[nmrs]?\b"
+    ),
+}
+
+
+def spelled(text: str, language: str) -> list[Number]:
+    """Return the numbers that a text surely says in words, but one, first and second; and half hours."""
+    seen = f" {text[:1].lower()}{text[1:]}"
+    if language not in _MAY_BE_SURE or not _MAY_BE_SURE[language].search(seen):
+        return []
+    found = list[Number]()
+    for match in _SURE[language].finditer(seen):
+        span = Span(match.start() - 1, match.end() - 1)
+        if said := match["half"] or match["thirty"]:
+            hour = int(said) if said.isdecimal() else int(_value(said.replace("eins", "ein"), language))
+            hour -= language == "de" and match["half"] is not None
+            clocks = [("clock", (3600 * hour + 1800 + half) % 86_400) for half in (0, 43_200)]
+            found.append(Number(text[slice(*span)], span, "half hour", frozenset(clocks), (Fraction(hour),)))
+        elif (value := _meaning(match, language)) is not None:
+            kind = "ordinal in words" if match["ordinal"] or match["last"] else "words"
+            found.append(Number(text[slice(*span)], span, kind, frozenset({("amount", value)}), (value,)))
+    return found
+
+
+def _meaning(match: re.Match[str], language: str) -> Fraction | None:
+    """Return the number that words mean together; None: it is not clear."""
+    words, half = match["words"] or match["ordinal"], Fraction(1, 2) if match["and_half"] else 0
+    if language == "de":
+        return (_value(words, "de") + half) * (_value(match["scale"], "de") if match["scale"] else 1)
+    total = last = Fraction(0)
+    for word in [*re.split(" and |[ -]", words), *([match["last"]] if match["last"] else [])]:
+        value = _value(word, "en")
+        if value >= 1000:
+            total, last = total + (last or 1) * value, Fraction(0)
+        elif value == 100:
+            last = (last or Fraction(1)) * 100
+        elif last % 100 == 0 or (value < 10 and last % 10 == 0 and last % 100 >= 20):
+            last += value
+        elif 10 < last < 100 and value >= 10 and value != last:
+            last = 100 * last + value  # nineteen eighty-four
+        else:
+            return None
+    return total + last + half
+
+
+KINDS = frozenset({"words", "ordinal in words", "half hour"})
+
+
+def in_target_words(number: Number, language: str) -> str:
+    """Return how English or German says a number of `spelled`."""
+    (value,), words = number.parts, _BY_MEANING[language]
+    if number.kind == "half hour":
+        before, after = words[Fraction(value % 12 or 12)], words[Fraction(value % 12 + 1)]
+        return f"half past {before}" if language == "en" else f"halb {'eins' if after == 'ein' else after}"
+    if number.kind == "ordinal in words":
+        return ordinal(int(value), language)
+    whole = int(value)
+    said = words.get(Fraction(whole)) or (
+        f"{whole:,}".replace(",", separators(language)[1]) if whole > 9999 else f"{whole}"
+    )
+    if value == whole:
+        return said
+    return f"{said} and a half" if language == "en" else f"{said}einhalb"
