@@ -14,11 +14,14 @@ from service.text.languages import primary
 from service.text.number_words import LANGUAGES, ROMAN, in_words, roman
 from service.text.numbers import Number
 
-# Capitals (NY, BICs), capitals inside a word (eBay, O'Neill), letters that are no words (point B), numbers of kings.
+# Capitals (NY, BICs), capitals inside a word (eBay, O'Neill), letters with digits (e4, sda1), letters that are no words
+# (point B), numbers of kings, initials of names, letters in brackets.
 _CODE = re.compile(
     r"(?<![\w'’])(?:(?=[^\W_]+[A-ZÄÖÜ]|[A-Z]['’][A-Z])[^\W_]++(?:['’][^\W_]++)*+"
-    r"|(?<![-/&.(])(?<!\d )(?<!\w\. )(?:[d-hj-qs-tv-zB-HJ-NP-Z]|(?<=[a-z] )(?:A(?! [A-Z])|I))"
-    r"(?![-/&]|(?<![IVX])\.\s?\w))(?![\w'’])"
+    r"|(?!(?:[ckm]?m|co)[23](?!\w))[a-z]{1,4}\d[^\W_]*+"
+    r"|(?<!\.)(?<!\bU\. )(?<![a-z]\. )(?!U\. S\.)[A-ZÄÖÜ](?=\. [A-ZÄÖÜ](?:\.|[a-zäöü]))"
+    r"|(?<![-/&.(°])(?<!\d )(?<!\w\. )(?:[d-hj-qs-tv-zB-HJ-NP-Z]|(?<=[a-z] )(?:A(?! [A-Z])|I))"
+    r"(?![-/&]|(?<![IVX])\.\s?\w))(?![\w'’])|(?<!\w)\([A-Za-z]\)"
 )
 _BEFORE_NUMBER = re.compile(  # else "I" is a pronoun in English
     r"\b(?:Albert|Charles|Edward|Elizabeth|Ferdinand|Francis|Frederick|George|Henry|James|John|Leopold|Louis|Mary"
@@ -26,8 +29,12 @@ _BEFORE_NUMBER = re.compile(  # else "I" is a pronoun in English
     r"|Volume) \Z"
 )
 # Find all that _CODE finds, and are fast on what has none.
-_MAY_BE_CODE = re.compile(r"[A-ZÄÖÜ](?:['’]|(?<=\w.)|(?<![AI])(?!\w)|(?<=[a-z] .)(?!\w))")
-_MAY_BE_LETTER = re.compile(r"(?:^|[^\w'’/&.(-])[d-hj-qs-tv-z](?!\w)")
+_MAY_BE = (
+    re.compile(r"[A-ZÄÖÜ](?:['’]|(?<=\w.)|(?<![AI])(?!\w)|(?<=[a-z] .)(?!\w))"),
+    re.compile(r"\d(?<=[a-z]\d)"),
+    re.compile(r"(?:^|[^\w'’/&.(-])[d-hj-qs-tv-z](?!\w)"),
+)
+_BRACKETS = re.compile(r"(?<!\w)\([^()\n]{1,300}+\)(?!\w)")  # not of "file(s)"
 _ENDING = re.compile(r"(?<=\w\w)['’]?s\Z")  # PDFs
 _TRANSLATED = frozenset({"OK", "TV", "UK", "US"})
 _SIGNS, _SHORTEST_NAME = ".,;:!?()[]\"'“”„‚‘’«»", 3
@@ -37,7 +44,8 @@ _AGAIN = re.compile(r"(.)\1+", re.DOTALL)
 def lost_codes(source: str, target: str, source_language: str, target_language: str) -> list[Number]:
     """Return the codes of a source that its translation lacks; it may say capitals in words, as "UN"."""
     lost = list[Number]()
-    may_have = (_MAY_BE_CODE.search(source) or _MAY_BE_LETTER.search(source)) and not source.isupper()
+    is_found = "(" in source or any(pattern.search(source) for pattern in _MAY_BE)
+    may_have = is_found and not source.isupper()
     matches = list(_CODE.finditer(source)) if may_have else []
     counts = Counter([match[0] for match in matches])
     for match in matches:
@@ -65,13 +73,16 @@ def _is_said_as_number(code: str, target: str, language: str) -> bool:
 
 
 def damaged_codes(source: str, target: str, *languages: str) -> list[Number]:
-    """Return the lost codes that no words say, and the names and codes in which letters are repeated otherwise."""
+    """Return the lost codes that no words say, lost brackets, and names in which letters are repeated otherwise."""
     lost = lost_codes(source, target, *languages)
     found = [
         one
         for one in lost
         if len(one.text) == 1 or not (one.text.isalpha() and one.text.isupper()) or ROMAN.fullmatch(one.text)
     ]
+    if "(" in source and len(_BRACKETS.findall(source)) != len(_BRACKETS.findall(target)):
+        places = [place for pair in _BRACKETS.finditer(source) for place in (pair.start(), pair.end() - 1)]
+        found += [_number(source[place], place) for place in places]
     if not (said := _names(source)):
         return found
     given = _names(target)

@@ -160,9 +160,9 @@ def _may_be_same(one: _Part, other: _Part, texts: str) -> bool:
     if one.value is None or other.value is None:
         return False
     low, high = sorted((one.value, other.value))
-    is_clock = [part.owner.kind == "clock" for part in (one, other)]
+    is_clock, is_foreign = ([is_one(part.owner) for part in (one, other)] for is_one in (_is_clock, _is_foreign))
     if low == high:
-        return not all(is_clock)
+        return not (all(is_clock) or all(is_foreign))
     if low == -high:
         return _MINUS.search(texts) is not None
     if high - low == 12 and high <= 24:  # "between 5 and 7 pm", "zwischen 17 und 19 Uhr"
@@ -170,6 +170,15 @@ def _may_be_same(one: _Part, other: _Part, texts: str) -> bool:
     if high > 999 and low < 100:  # "the 1960s", "die 60er"; "'98"
         return high % 100 == low and re.search(rf"['’]{low}\b|\b{low}-?(?:s|er)", texts) is not None
     return False
+
+
+def _is_clock(number: Number) -> bool:
+    return number.kind == "clock"
+
+
+def _is_foreign(number: Number) -> bool:
+    """Whether a number is written as its language does not write numbers."""
+    return number.kind == "number" and any(what == "written" for what, _ in number.values)
 
 
 def _without_words(side: list[_Part], other_text: str, language: str) -> list[_Part]:
@@ -246,6 +255,7 @@ def _is_scaled(one: str, other: str) -> bool:
 
 # Units: symbols that stand beside numbers, and how the words for it begin.
 _UNITS = r"""
+No. Nr. no. nos. Nrn. | nummer number no\. nos\. nr\.
 kg | kilos?\b kilogram; g | gram; mg | milligram; t | ton
 lb lbs Pfund | pound £; oz | ounce unze
 l | lit[er]; ml | millilit; cl | [cz]entilit; dl | de[cz]ilit
@@ -257,11 +267,17 @@ mph | miles.(?:per|an) meilen.(?:pro|in); km/h kmh kph | kilomet\w+.(?:per|an|pr
 € EUR | euro; $ USD | dollar; £ GBP | pound pfund sterling; CHF | franken franc
 W | watt; kW | kilowatt; MW | megawatt; kWh | kilowatt; V | volt; A | amp
 kB KB | k(?:ilo)?byte; MB | megabyte; GB | gigabyte; TB | terabyte
+px | pixel; dpi | dots punkt; ppm | parts teile; dB | de[cz]ibel; rpm U/min | rpm rev umdreh; bar | bar
+ha | he[ck]tar; kn | knot knoten; PS hp | ps hp horse.?power pferdest; Nm | newton; kJ | kilojoule; kcal | kilo[ck]al
+mAh | milliamp; mA | milliamp; hPa | he[ck]topas; kPa | kilopas; mol | mol; mmol | millimol; lm | lumen
 Hz | hertz; kHz | kilohertz; MHz | megahertz; GHz | gigahertz
 min Min | minut; h Std hr hrs | hour stund uhr; s Sek sec | second sekund
 tbsp EL | table.?spoon esslöffel; tsp TL | tea.?spoon teelöffel
 """
-_FOREIGN = {"en": ("Pfund", "Zoll", "Std", "Sek", "EL", "TL"), "de": ("in", "hr", "hrs", "tbsp", "tsp")}
+_FOREIGN = {
+    "en": ("Pfund", "Zoll", "Std", "Sek", "EL", "TL", "PS", "U/min", "Nr.", "Nrn.", "no."),
+    "de": ("in", "hr", "hrs", "tbsp", "tsp", "hp", "bhp", "rpm", "No.", "no.", "nos."),
+}
 _LIKE_WORDS = "g", "t", "l", "m", "in", "V", "A", "W", "h", "s"
 _WITH_POINT = "in", "ft", "lb", "lbs", "oz", "yd", "min", "Min", "Std", "hr", "hrs", "Sek", "sec"  # "3 Std."
 _LISTED = rf"(?:{GAP}?(?:and|und|or|oder|to|bis|by|mal|[x×,–-]){GAP}?\d[\d.,]*+){{0,4}}"  # "5 and 6 kg"
@@ -270,15 +286,18 @@ _LISTED = rf"(?:{GAP}?(?:and|und|or|oder|to|bis|by|mal|[x×,–-]){GAP}?\d[\d.,]
 _ROWS = [[part.split() for part in row.split(" | ")] for row in re.split("[;\n]", _UNITS.strip())]
 _BY_SYMBOL = {symbol: number for number, (symbols, _) in enumerate(_ROWS) for symbol in symbols}
 _ONLY_IF = {
+    **dict.fromkeys(_ROWS[0][0], r"(?!)"),  # stand before numbers alone
     "in": rf"in(?=[,;.)×]|\s*\Z|{GAP}(?:x|by|wide|long|tall|high|deep|thick)\b)",
     "s": rf"(?<={GAP})s",  # not "the 1990s"
     **{name: rf"{name}(?!{GAP}?\d)" for name in ("EUR", "USD", "GBP", "CHF")},  # "in 1998 EUR 500"
 }
 _SYMBOL = "|".join(_ONLY_IF.get(one, re.escape(one)) for one in sorted(_BY_SYMBOL, key=len, reverse=True))
 _BEHIND = re.compile(rf"(?:{GAP}|-)?(?:({_SYMBOL})(?![^\W_]|[²³]|[/^]\w|\.[A-Z])|([%€](?!\w)))")
-_BEFORE = re.compile(rf"([€$£]|EUR|USD|GBP|CHF){GAP}?\Z")
+_RATE = re.compile(rf"{GAP}(?:{_SYMBOL})(?:[/·]\w|[²³])")  # 9.81 m/s²
+_MONEY = "€", "$", "£", "EUR", "USD", "GBP", "CHF"
+_BEFORE = re.compile(rf"([€$£]|EUR|USD|GBP|CHF|(?<!\w)(?:N[or]\.|no\.)){GAP}?\Z")
 # Where none of these is, there is no unit.
-_QUANTITY = re.compile(rf"[\d¼-¾⅐-⅞]{_BEHIND.pattern}|(?:[€$£]|EUR|USD|GBP|CHF){GAP}?\d")
+_QUANTITY = re.compile(rf"[\d¼-¾⅐-⅞]{_BEHIND.pattern}|(?:[€$£]|EUR|USD|GBP|CHF|[Nn][or]\.){GAP}?\d")
 _LONGEST_BEFORE = 4  # characters
 
 
@@ -288,6 +307,10 @@ def _unit_behind(text: str, end: int) -> tuple[int, int] | None:
         return None
     symbol = behind[behind.lastindex or 0]
     return _BY_SYMBOL[symbol], behind.end() + (symbol in _WITH_POINT and text.startswith(".", behind.end()))
+
+
+def _unit_before(text: str, begin: int) -> re.Match[str] | None:
+    return _BEFORE.search(text, max(0, begin - _LONGEST_BEFORE), begin)
 
 
 class _Unit(NamedTuple):
@@ -318,7 +341,7 @@ def _without_units(source: str, target: str, source_language: str, target_langua
     owners = defaultdict[int, list[Number]](list)
     for number in numbers(source, source_language)[:_MOST_COMPARED]:
         (begin, end), is_amount = number.span, number.kind in ("number", "fraction")
-        unit = _BEFORE.search(source, max(0, begin - _LONGEST_BEFORE), begin) or _BEHIND.match(source, end)
+        unit = _unit_before(source, begin) or _BEHIND.match(source, end)
         if is_amount and unit:
             owners[_BY_SYMBOL[unit[unit.lastindex or 0]]].append(number)
     bare, given = list[Number](), list[Number]()
@@ -335,16 +358,19 @@ def _without_units(source: str, target: str, source_language: str, target_langua
 
 
 def quantity(text: str, number: Number, source_language: str, target_language: str) -> tuple[Span, str]:
-    """Return where a number of the source stands with the unit behind it, and how the target language writes both."""
+    """Return where a number of the source stands with its unit, and how the target language writes both."""
     languages, span = (primary(source_language), primary(target_language)), number.span
     if number.kind in KINDS:
         return span, in_target_words(number, languages[1])
     form = written(number, source_language, target_language)
-    found = _unit_behind(text, span.end) if number.kind in ("number", "fraction") else None
-    if found is None or not {*languages} <= LANGUAGES:
+    if number.kind not in ("number", "fraction") or not {*languages} <= LANGUAGES:
         return span, form
-    row, end = found
-    return Span(span.begin, end), f"{form} {_unit(row, languages[1]).symbol}"
+    if before := _unit_before(text, span.begin):
+        sign = before[0] if before[1] in _MONEY else f"{_unit(_BY_SYMBOL[before[1]], languages[1]).symbol} "
+        return Span(before.start(), span.end), sign + form
+    if found := _unit_behind(text, span.end):
+        return Span(span.begin, found[1]), f"{form} {_unit(found[0], languages[1]).symbol}"
+    return span, form
 
 
 def rewritten(source: str, target: str, source_language: str, target_language: str, spans: Sequence[Span] = ()) -> str:
@@ -361,8 +387,9 @@ def rewritten(source: str, target: str, source_language: str, target_language: s
     for number in numbers(source, source_language) if separators(target_language) != (decimal, group) else ():
         text, form = number.text, written(number, source_language, target_language)
         is_plain = number.kind == "number" and len(form) == len(text) and form != text
-        is_amount = decimal == "," or group in text or _unit_behind(source, number.span.end)
-        if not (is_plain and is_amount):
+        begin, end = number.span
+        has_unit = _unit_before(source, begin) or _unit_behind(source, end) or _RATE.match(source, end)
+        if not (is_plain and (decimal == "," or group in text or has_unit)):
             continue
         if not any(text in source[begin:end] for begin, end in spans):
             copied = re.search(rf"(?<![\w.,]){re.escape(text)}(?!\w|[.,]\d)", target)

@@ -103,12 +103,12 @@ _REST = (
     r"(?P<date>(?<![\d.,:/-])(?:\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/|-\d{1,2}-)(?:\d{4}|\d\d)"
     r"|\d{4}(?:\.\d{1,2}\.|/\d{1,2}/|-\d{1,2}-)\d{1,2})(?!\d|[.,:/-]\d))"
     rf"|(?P<clock>(?<![\d.,:/]){_CLOCK_TIME}{GAP}?(?:HALVES|Uhr\b|o['’]clock\b)(?:{GAP}[0-5]\d(?!\d|[.,:]\d))?"
-    rf"|(?<![\d.,:/])\d{{1,2}}[:.][0-5]\d(?={GAP}?(?:-|–|bis|to|und|and){GAP}?\d{{1,2}}[:.][0-5]\d{GAP}?(?:HALVES|Uhr\b))"
+    rf"|(?<![\d.,:/])\d{{1,2}}[:.][0-5]\d(?={GAP}?(?:-|–|bis|to|und|and){GAP}?{_CLOCK_TIME}{GAP}?(?:HALVES|Uhr\b))"
     r"|(?<![\d.,:/])\d{1,2}(?::[0-5]\d){1,2}(?![\d:]))"
     rf"|(?P<fraction>(?<![\d.,:/])(?:\d{{1,3}}{GAP})?\d{{1,4}}/\d{{1,4}}(?![\d/])|(?:\d+{GAP}?)?[¼-¾⅐-⅞])"
     r"|(?P<code>(?<![\w-])(?!EUR|USD|GBP|CHF)[A-Z]{1,3}-?\d{1,4}(?!\w|[.,-]\d))"
-    r"|(?P<number>(?<!\bm)(?<!\b[ckm]m)(?:(?<![\w.,)])[-−–](?=\d))?"
-    r"(?:\d{1,3}(?:[\u00a0\u202f '’]\d{3}(?!\d))+|\d+)(?:[.,]\d+)*)"
+    r"|(?P<number>(?<!\bm)(?<!\b[ckm]m)(?:(?<![\w.,)])[-−–](?=\.?\d))?"
+    r"(?:\d{1,3}(?:[\u00a0\u202f '’]\d{3}(?!\d))+|(?<![\w.,)])\.?\d+|\d+)(?:[.,]\d+)*)"
     r"|(?P<power>(?<=\d)(?:[⁰¹²³⁴-⁹]+|\^\d+))"
 )
 _PATTERNS = {
@@ -120,7 +120,7 @@ _PATTERNS = {
     "de": re.compile(  # "am" is "on the"
         rf"{_DATES}|(?P<short_date>(?<![\d.,:/])\d{{1,2}}\.\d{{1,2}}\.(?!\d))"
         rf"|(?P<ordinal>(?<![\d.,:/])\d{{1,3}}\.(?= [^\W\d_]))|{_REST}".replace(
-            "HALVES", r"(?:[pP]\.?[ \u00a0]?[mM]\b\.?|[aA]\.[ \u00a0]?[mM]\.)"
+            "HALVES", r"(?:[pP]\.?[ \u00a0]?[mM]\b\.?|[aA]\.[ \u00a0]?[mM]\.|(?<=\d[.:]\d\d[ \u00a0])h\b)"
         )
     ),
     "": re.compile(_REST.replace("HALVES", r"[aApP]\.?[mM]\b\.?")),
@@ -242,14 +242,18 @@ def _digits(text: str, language: str) -> tuple[set[Value], Sequence[int]]:
     """Return what digits with separators mean in a language; what it does not write so, another one may."""
     sign = -1 if text[0] in "-−–" else 1
     plain = re.sub(r"[ \u00a0\u202f'’]", "", text.lstrip("-−–"))
+    plain = f"0{plain}" if plain[0] in ".," else plain
     if sum(map(str.isdecimal, plain)) > _LONGEST_AMOUNT or re.match(r"0\d{2,}$", plain):
         return {("code", re.sub(r"\D", "", plain))}, ()
     signs = (",", ".") if separators(language)[0] == "," else (".", ",")
     for decimal, group in (signs, signs[::-1]):
         if _of_format(decimal, group).fullmatch(plain):
             value = sign * Fraction(plain.replace(group, "").replace(decimal, "."))
-            copied: set[Value] = {("written", plain)} if decimal != signs[0] else set()
-            return {("amount", value), *copied}, (int(value),) if value.denominator == 1 else ()
+            # A number in the format of neither language ("2,4-D" in English) equals only the same one and an amount.
+            own = decimal == signs[0]
+            values: set[Value] = {(f"amount {sign}", value) for sign in (signs if own else [decimal])}
+            values.add(("amount", value) if own else ("written", plain))
+            return values, (int(value),) if value.denominator == 1 else ()
     parts = [int(run) for run in re.findall(r"\d+", plain)]
     is_like_a_date = "," in plain and parts[-1] > 999  # "31,12,2024" is nothing that a language writes
     return {("list", tuple(parts))}, () if is_like_a_date else parts
@@ -286,7 +290,7 @@ def written(number: Number, source_language: str, target_language: str) -> str:
 
 # What stands beside numbers: "US$", "€…bn", "n ="; "> 3.11" may be a version.
 _SIGNS = re.compile(
-    r"(?:[A-Z]{0,3}[$¢-¥\u20a0-\u20cf](?:bn|[kmKM])?|[-–/\s])*+(?<![-–/])"
+    r"(?:[A-Z]{0,3}[$¢-¥\u20a0-\u20cf](?:bn|[kmKM])?|°[CF]?|[-–/\s])*+(?<![-–/])"
     r"|(?:[^\W\d_]{1,2}[ \u00a0]?[=<>≤≥≈±]|[=≈±]|(?P<compared>[<>≤≥]))\s*[-–]?"
 )
 
@@ -313,6 +317,7 @@ def ordinal(number: int, language: str) -> str:
 
 def _in_format(text: str, source_language: str, target_language: str) -> str:
     decimal, group = separators(source_language)
+    text = f"0{text}" if text[0] == decimal else text
     thousands = rf"\d{{1,3}}(?:{re.escape(group) if group in '.,' else GAP}\d{{3}})+"
     if not re.fullmatch(rf"[-−–]?(?:{thousands}|\d+)(?:{re.escape(decimal)}\d+)?", text):
         return text

@@ -119,6 +119,8 @@ _ARGUMENT = r"(?:-[\w=-]++|\"[^\"\n]*+\"|[\w.@~-]*[/@=_:\d][\w/@=_:-]*+(?:\.\w[\
 _COMMAND = rf"(?:sudo )?+(?:{_TOOLS}) (?:(?:{_ORDERS})\b|{_ARGUMENT})(?: {_ARGUMENT})*+"
 _QUERY = "(?:SELECT|INSERT INTO|UPDATE|DELETE FROM|(?:CREATE|ALTER|DROP) (?:TABLE|VIEW|INDEX|DATABASE))"
 
+EMOTICON = r"(?:[:;=](?:['^-]?[()|*/\\]|['^-][DPpOo3])|[xX]D++|\^_*+\^|[oO][._][oO]|[->][._][-<])"
+
 # Where several kinds fit at a place, the first one here is taken.
 KINDS = {
     "dates": DATES_IN_SENTENCES,
@@ -194,7 +196,7 @@ KINDS = {
     "variables": (
         r"(?<![\w$])\$[A-Za-z_][\w.]{0,60}+\$(?![\w$])|(?<!\w)\$[A-Za-z_]\w*+(?:\.\w++)*+|(?<![\w:)\]}])::?[A-Za-z_]\w*+(?:-\w++)*+:?+"
         r"|(?<![\w.-])[A-Za-z_][\w.-]*+=(?=[^\s=])(?:[^\s,;)\].]|\.(?=\w))++"  # timeout=30
-        r"|(?<!\S)[:;=]-?[()|*/\\](?![\w()/\\])"
+        rf"|(?<!\S){EMOTICON}(?![\w()/\\-])"
     ),
     "shortcodes": (  # of BBCode and WordPress: in pairs, with attributes, alone in a line; what stands in [code]
         r"\[(?:code|pre|noparse)(?:=[^\[\]\n]{0,40}+)?+\](?:[^\[]{1,500}+|\[(?!/(?:code|pre|noparse)\])){0,99}+"
@@ -279,14 +281,17 @@ KINDS = {
         r"|(?<!\w)[a-z]{2,}+[A-Z]\w*+(?:\.[a-z]\w*+)*+"
         r"|(?<!\w)(?:_*+[a-zA-Z][a-zA-Z0-9]*+(?:_++[a-zA-Z0-9]++)++_*+|__++[a-zA-Z0-9]++_*+)(?!\w)"
     ),
+    "rules": r"-{3,}+>|-{4,}+|<-{3,}+|={3,}+|~{3,}+|_{3,}+|(?<!\S)\*{3,}+(?!\S)",  # and frames, arrows, lines to fill
 }
 
 # Words that begin nothing of that kind are passed over together.
 _AMOUNT = r"(?!0\d)\d{1,5}+(?!\d)(?:,\d++)*+(?:\.\d{1,3}+(?!\.?\d))?+(?![- \u00a0\u202f]\d)"
-_NO_WORDS = rf"(?:[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}|{_LABELLED}|{_QUERY}\b|(?:sudo|{_TOOLS}) )"
+_NO_WORDS = rf"(?:[Xx]D+(?!\w)|[ACGTUN]{{10}}|[acgtun]{{14}}|[XxZz]{{4}}|{_LABELLED}|{_QUERY}\b|(?:sudo|{_TOOLS}) )"
 _BEGINS = rf"(?!{DATE_BEGINS}|[^\W_]++[ \u00a0]?(?:[=<>≤≥≈±≠→⇌+*·×−]|->)|(?:{_LONE_KEY})(?!\w)|{_NO_WORDS})"
 _WORD = rf"(?:[A-Z]?[^\W\d_A-Z]{{1,99}}+(?:[-'’][^\W\d_A-Z]++){{0,6}}+|[A-Z]++|{_AMOUNT})"
-_PLAIN = rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,;!?\"“”„’)–]|[.:](?!\S))*+)++"
+_PLAIN = (
+    rf"(?:{_BEGINS}{_WORD}(?![\w@#/\\(\[\ufe0f\u20e3-]|[.:,+%][^\s\"”’)])(?:[\s,!?\"“”„’)–]|;(?![-)(])|[.:](?!\S))*+)++"
+)
 
 SPANS = re.compile(rf"{_PLAIN}|({'|'.join(KINDS.values())})|\w++")  # group 1: a span
 

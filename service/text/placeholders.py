@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 from service.records import Link, Span
 from service.text.alignment import edited, moved
 from service.text.document import Segment
+from service.text.patterns import EMOTICON
 from service.text.protect import IN_WORD, Alphabet
 from service.text.signs import Read, read
 
@@ -33,6 +34,7 @@ STAND_INS = (
 _OF_FIXED_LENGTH = "%\\"  # begin placeholders and escapes, right behind which a word may begin: "%dmin", "\\nYes"
 _RELATION = re.compile(r"[=<>≤≥≈±]{1,2}\s")  # "Total = 5"
 _MARKS = re.compile(r"[*_~'\[(]++|</?\w[^<>]*+>|\[/?\w[^\[\]]*+\]|\]\([^\s]*+\)")  # belong to the words that they touch
+_EMOTICON = re.compile(EMOTICON)
 _ESCAPED_SPACE = re.compile(r"(?:\\{1,2}(?:[nrt]|u00a0|u00A0|u0020|xa0|xA0|x20))++")
 _IN_WORD = re.compile(IN_WORD)
 
@@ -191,7 +193,7 @@ def _side(shown: str, before: str, after: str) -> _Side | None:
     if before.isspace() and _RELATION.match(shown):
         return _Side.APART
     if before.isspace() and after.isspace():
-        return _Side.APART if is_sign(shown) or len(shown) == 1 else None
+        return _Side.APART if is_sign(shown) or len(shown) == 1 or _EMOTICON.fullmatch(shown) else None
     if not _MARKS.fullmatch(shown) or _is_in_word(before) is _is_in_word(after):
         return None
     return _Side.AFTER if _is_in_word(after) else _Side.BEFORE

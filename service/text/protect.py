@@ -168,6 +168,7 @@ def _pattern(text: str, shown: Sequence[Span]) -> re.Pattern[str]:
 
 
 _MOST_REMEMBERED = 20_000  # characters; callers choose what they send
+_OTHER_LETTER = re.compile(".<su[bp]|[\u2100-\u214f]<font>")  # ⁿ is no n; but a ligature is two letters
 _ELLIPSIS = "…"  # tokenizers read it as three points, which mean the same
 
 # What takes the place of a character that the tokenizer lacks, by what it does to its neighbours.
@@ -227,7 +228,9 @@ class Alphabet:
         text = self._read_back(character)
         if text is None:
             return False
-        return category[0] in "LM" or character == _ELLIPSIS or text.strip() == character
+        if category[0] in "LM":
+            return _OTHER_LETTER.match(f"{character}{unicodedata.decomposition(character)}") is None
+        return character == _ELLIPSIS or text.strip() == character
 
 
 def find_spans(text: str, alphabet: Alphabet) -> tuple[Span, ...]:

@@ -2,7 +2,7 @@
 
     "Bread & butter"                goes as "Bread and butter"; "&" stands for that "und" again
     "Save &as", "_Open" in menus    go as "Save as", "Open"; the mark stands before a letter again
-    "ca. 5 Std."                    goes as "etwa 5 Stunden", and is translated so
+    "ca. 5 Std.", "20,- €"          go as "etwa 5 Stunden", "20 €", and are translated so
 
 What is a span stays.  In linear time; knows no model.
 """
@@ -28,24 +28,29 @@ _FULL = {
     for language, pairs in {
         "de": "ca: etwa; rd: rund; z.b: zum Beispiel; i.d.r: in der Regel; v.a: vor allem; z.t: zum Teil"
         "; ggf: eventuell; evtl: eventuell; mind: mindestens; max: maximal; inkl: inklusive; zzgl: zuzüglich"
-        "; mio: Millionen; mrd: Milliarden; abb: Abbildung; kap: Kapitel; abs: Absatz; s: Seite"
-        "; std: Stunden; min: Minuten; sek: Sekunden; stk: Stück; jh: Jahrhundert",
-        "en": "approx: approximately; e.g: for example; i.e: that is; esp: especially; sec: section; ch: chapter"
-        "; p: page; pp: pages",
+        "; mio: Millionen; mrd: Milliarden; abb: Abbildung; kap: Kapitel; s: Seite"
+        "; std: Stunden; min: Minuten; sek: Sekunden; stk: Stück; jh: Jahrhundert; pers: Personen; bd: Band; gr: Größe"
+        "; d.h: das heißt; u.a: unter anderem; i.h.v: in Höhe von; m.e: meines Erachtens; u.u: unter Umständen"
+        "; z.zt: zurzeit; vgl: vergleiche; bspw: beispielsweise; bzgl: bezüglich; lt: laut; gem: gemäß; jew: jeweils"
+        "; tägl: täglich; tgl: täglich; mtl: monatlich; jährl: jährlich",
+        "en": "approx: approximately; e.g: for example; i.e: that is; esp: especially; incl: including; cf: compare"
+        "; sec: section; ch: chapter; p: page; pp: pages; doz: dozen",
     }.items()
 }
-_BEFORE_NUMBERS = "abb", "kap", "abs", "s", "mind", "max", "sec", "ch", "p", "pp"
-_BEHIND_NUMBERS = "std", "min", "sek", "stk", "jh"
+_BEFORE_NUMBERS = "abb", "kap", "s", "bd", "gr", "mind", "max", "sec", "ch", "p", "pp"
+_BEHIND_NUMBERS = "std", "min", "sek", "stk", "jh", "pers", "doz"
 
 
 def _short(word: str) -> str:
     """Return what finds an abbreviation."""
-    begins = r"(?<=[\d.][ \u00a0])" if word in _BEHIND_NUMBERS else r"(?<![^ \u00a0(])"
+    begins = r"(?<=[\d.][ \u00a0])" if word in _BEHIND_NUMBERS else r"(?<![^ \u00a0(])(?<!Abs\. \d )(?-i:(?!P))"
     ends = r"(?=[ \u00a0]?\d)" if word in _BEFORE_NUMBERS else r"(?=[ \u00a0,;)])"
     return begins + word.replace(".", r"\.[ \u00a0]?") + r"\." + ends
 
 
 _SHORT = {language: re.compile("|".join(map(_short, words)), re.IGNORECASE) for language, words in _FULL.items()}
+
+_NO_CENTS = re.compile(r"(?<=\d),[-–—]{1,2}(?!\w)")
 
 _WORD_OF_MENU = re.compile(r"[^\W_]++(?:[-'’][^\W_]++)*+")
 
@@ -90,7 +95,8 @@ class Read(NamedTuple):
 
 def read(text: str, spans: Sequence[Span], source_language: str, target_language: str) -> Read | None:
     """Return a text as a model reads it best; None if it has none of these signs outside of its spans."""
-    full = _full(text, spans, primary(source_language)) if "." in text[:-1] else []
+    may_be_short = "." in text[:-1] or ",-" in text or ",–" in text
+    full = _full(text, spans, primary(source_language)) if may_be_short else []
     if not full and "&" not in text and "_" not in text:
         return None
     taken = {place for span in spans if span.end - span.begin > 2 for place in range(*span)}
@@ -117,13 +123,16 @@ def read(text: str, spans: Sequence[Span], source_language: str, target_language
 
 
 def _full(text: str, spans: Sequence[Span], language: str) -> list[tuple[Span, str]]:
-    """Return abbreviations, and what they stand for."""
-    found = list[tuple[Span, str]]()
+    """Return abbreviations and dashes in German prices, and what they stand for."""
+    found = [(match, "") for match in _NO_CENTS.finditer(text)] if language == "de" else []
     for match in _SHORT[language].finditer(text) if language in _SHORT else ():
-        if not any(begin < match.end() and match.start() < end for begin, end in spans):
-            word = _FULL[language]["".join(match[0].split())[:-1].lower()]
-            found.append((Span(*match.span()), word[0].upper() + word[1:] if match[0][0].isupper() else word))
-    return found
+        word = _FULL[language]["".join(match[0].split())[:-1].lower()]
+        found.append((match, word[0].upper() + word[1:] if match[0][0].isupper() else word))
+    return [
+        (Span(*match.span()), word)
+        for match, word in found
+        if not any(begin < match.end() and match.start() < end for begin, end in spans)
+    ]
 
 
 def _marked(target: str, marks: Sequence[_Mark], taken: set[int]) -> dict[int, str] | None:

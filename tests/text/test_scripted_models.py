@@ -51,12 +51,13 @@ def test_all_conditions_hold_of_all_cases(pipeline, text_format):
 
 # "31.12.", "$1,299.99" and "two" are written as the target language writes them; "Cl&ose" has its mark before a word.
 REWRITTEN = re.compile(
-    r"\w&\w|\d (?:tbsp|tsp|EL|TL)\b"
-    r"|\b\d{1,2}\.\d{1,2}\.(?!\d)|\d[.,]\d{3}(?!\d)|[$€£¥₹₿=]\s?\d+[.,]\d|\d[.,]\d+\s?(?:[$€£¥₹₿%]|[kM]?[gmBWl]\b)"
-    r"|(?i:\b(?:ca|rd|z\. ?b|i\. ?d\. ?r|v\. ?a|z\. ?t|ggf|evtl|mind|max|inkl|zzgl|mio|mrd|fa|abb|kap|abs|s|std|min|sek"
-    r"|stk|jh|approx|e\. ?g|i\. ?e|esp|sec|ch|pp?)\.)"
-    r"|(?i:\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|twent|thirt|third|fort|fift|half|zwei|drei|dritt|vier"
-    r"|fünf|sech|sieb|acht|neun|zehn|elf|zwölf|zwanz|halb))"
+    r"\w&\w|\d (?:tbsp|tsp|EL|TL)\b|\d,-"
+    r"|\b\d{1,2}\.\d{1,2}\.(?!\d)|\d[.,]\d{3}(?!\d)|[$€£¥₹₿=]\s?\d+[.,]\d|\d[.,]\d+\s?(?:[$€£¥₹₿%°]|[kM]?[gmBWl]\b)"
+    r"|(?i:\b(?:ca|rd|z\. ?b|i\. ?d\. ?r|v\. ?a|z\. ?t|ggf|evtl|mind|max|inkl|zzgl|mio|mrd|fa|abb|kap|s|std|min|sek"
+    r"|stk|jh|bd|gr|pers|d\. ?h|u\. ?a|i\. ?h\. ?v|vgl|bspw|bzgl|lt|gem|jew|tägl|tgl|mtl"
+    r"|approx|incl|cf|doz|e\. ?g|i\. ?e|esp|sec|ch|pp?)\.)"
+    r"|(?i:\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|twent|thirt|third|fort|fift|half"
+    r"|zwei|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|zwölf|zwanz|halb))"
 )
 
 
