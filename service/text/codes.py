@@ -32,7 +32,7 @@ _BEFORE_NUMBER = re.compile(  # else "I" is a pronoun in English
 _MAY_BE = (
     re.compile(r"[A-ZÄÖÜ](?:['’]|(?<=\w.)|(?<![AI])(?!\w)|(?<=[a-z] .)(?!\w))"),
     re.compile(r"\d(?<=[a-z]\d)"),
-    re.compile(r"(?:^|[^\w'’/&.(-])[d-hj-qs-tv-z](?!\w)"),
+    re.compile(r"[ \"'„“”‚‘»«\[,=+:;<>|*–—\n][d-hj-qs-tv-z](?!\w)"),
 )
 _BRACKETS = re.compile(r"(?<!\w)\([^()\n]{1,300}+\)(?!\w)")  # not of "file(s)"
 _ENDING = re.compile(r"(?<=\w\w)['’]?s\Z")  # PDFs
@@ -44,9 +44,10 @@ _AGAIN = re.compile(r"(.)\1+", re.DOTALL)
 def lost_codes(source: str, target: str, source_language: str, target_language: str) -> list[Number]:
     """Return the codes of a source that its translation lacks; it may say capitals in words, as "UN"."""
     lost = list[Number]()
-    is_found = "(" in source or any(pattern.search(source) for pattern in _MAY_BE)
-    may_have = is_found and not source.isupper()
-    matches = list(_CODE.finditer(source)) if may_have else []
+    capitals, digits, letters = _MAY_BE
+    begins = "(" in source or (source[:1].islower() and not source[1:2].isalpha())
+    may_have = begins or capitals.search(source) or digits.search(source) or letters.search(source)
+    matches = list(_CODE.finditer(source)) if may_have and not source.isupper() else []
     counts = Counter([match[0] for match in matches])
     for match in matches:
         code, begin = match[0], match.start()

@@ -69,12 +69,19 @@ def difference(
 def _unsaid(words: Sequence[Number], target: str, language: str) -> list[Number]:
     """Return the numbers in words of a source that its translation says neither in words nor in digits."""
     target_words = set(_WORD.findall(target.lower()))
-    if unsaid := [one for one in words if in_target_words(one, language) not in target_words]:  # mostly none
-        given: set[object] = {("amount", value) for value in in_words(target, language)}
-        given |= {("amount", Fraction(run)) for run in _DIGITS.findall(target)}
-        given.update(*[number.values for number in (*numbers(target, language), *spelled(target, language))])
+    unsaid = [one for one in words if in_target_words(one, language) not in target_words]
+    for find in (_surely_said, _maybe_said):  # the second one takes time, and mostly nothing is left for it
+        given = find(target, language) if unsaid else set()
         unsaid = [one for one in unsaid if given.isdisjoint(one.values)]
     return unsaid
+
+
+def _surely_said(text: str, language: str) -> set[Value]:
+    return {value for number in (*spelled(text, language), *numbers(text, language)) for value in number.values}
+
+
+def _maybe_said(text: str, language: str) -> set[Value]:
+    return {("amount", value) for value in (*in_words(text, language), *map(Fraction, _DIGITS.findall(text)))}
 
 
 def _halves(text: str, language: str) -> list[str]:
@@ -255,7 +262,7 @@ def _is_scaled(one: str, other: str) -> bool:
 
 # Units: symbols that stand beside numbers, and how the words for it begin.
 _UNITS = r"""
-No. Nr. no. nos. Nrn. | nummer number no\. nos\. nr\.
+No. Nr. no. nos. Nrn. | nummer number nos?(?=\W{0,2}\d) nr\.
 kg | kilos?\b kilogram; g | gram; mg | milligram; t | ton
 lb lbs Pfund | pound £; oz | ounce unze
 l | lit[er]; ml | millilit; cl | [cz]entilit; dl | de[cz]ilit

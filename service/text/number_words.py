@@ -92,10 +92,9 @@ _BELOW_100 = rf"(?:{_TEN}|sechzehn|siebzehn|zehn|elf|zwölf|(?:{_UNIT})(?:und(?:
 _BELOW_1000 = rf"(?:{_BELOW_100}?hundert(?:und)?{_BELOW_100}?+|{_BELOW_100})"
 _GERMAN_NUMBER = rf"(?:{_BELOW_1000}?tausend(?:und)?{_BELOW_1000}?+|{_BELOW_1000})"
 _SPELLED = {  # group 1: the word
-    "en": re.compile(rf"\b({_any_of(WORDS['en'])})(?:s|fold)?\b".replace("-", "[- ]"), re.IGNORECASE),
+    "en": re.compile(rf"\b({_any_of(WORDS['en'])})(?:s|fold)?\b".replace("-", "[- ]")),
     "de": re.compile(  # zweite, dreijährig, viermal, Millionen
-        rf"\b({_any_of([word for word in WORDS['de'] if word not in _GERMAN])}|{_GERMAN_NUMBER})\w*",
-        re.IGNORECASE,
+        rf"\b({_any_of([word for word in WORDS['de'] if word not in _GERMAN])}|{_GERMAN_NUMBER})\w*"
     ),
 }
 LANGUAGES = _SPELLED.keys()
@@ -104,7 +103,7 @@ _LINKS = ("", "a", "an", "and", "and a", "und")
 
 def _value(word: str, language: str) -> Fraction:
     """Return what a word means; a German one may have several parts."""
-    word = word.lower().replace(" ", "-")
+    word = word.replace(" ", "-")
     if word in WORDS[language]:
         return WORDS[language][word]
     for part, factor in (("tausend", 1000), ("hundert", 100)):
@@ -124,12 +123,13 @@ def in_words(text: str, language: str) -> set[Fraction]:
     """Return the numbers that a text may say in words: "two hundred" is 2, 100 and 200; months and "XIV" are some."""
     found: set[Fraction] = set()
     end, last = -1, Fraction(0)
-    for match in _SPELLED[language].finditer(text):
+    lower = text.lower()
+    for match in _SPELLED[language].finditer(lower):
         value = _value(match[1], language)
         found.add(value)
-        if match[1].lower() in ("a", "an"):
+        if match[1] in ("a", "an"):
             continue
-        between = text[end : match.start()] if end >= 0 else "x"
+        between = lower[end : match.start()] if end >= 0 else "x"
         if between.strip(" -") in _LINKS:
             is_factor = value >= 100 > last or value >= 1000
             last = last * value if is_factor else last + value if last > value else value  # 2 x 100, 100 + 2
@@ -199,7 +199,7 @@ _SURE = {
 def spelled(text: str, language: str) -> list[Number]:
     """Return the numbers that a text surely says in words, but one, first and second; and half hours."""
     seen = f" {text[:1].lower()}{text[1:]}"
-    if language not in _MAY_BE_SURE or not _MAY_BE_SURE[language].search(seen):
+    if _MAY_BE_SURE[language].search(seen) is None:
         return []
     found = list[Number]()
     for match in _SURE[language].finditer(seen):
@@ -219,7 +219,7 @@ def _meaning(match: re.Match[str], language: str) -> Fraction | None:
     """Return the number that words mean together; None: it is not clear."""
     words, half = match["words"] or match["ordinal"], Fraction(1, 2) if match["and_half"] else 0
     if language == "de":
-        return (_value(words, "de") + half) * (_value(match["scale"], "de") if match["scale"] else 1)
+        return (_value(words, "de") + half) * (_value(match["scale"].lower(), "de") if match["scale"] else 1)
     total = last = Fraction(0)
     for word in [*re.split(" and |[ -]", words), *([match["last"]] if match["last"] else [])]:
         value = _value(word, "en")

@@ -8,7 +8,7 @@ What is a span stays.  In linear time; knows no model.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from service.records import Span
@@ -41,15 +41,25 @@ _BEFORE_NUMBERS = "abb", "kap", "s", "bd", "gr", "mind", "max", "sec", "ch", "p"
 _BEHIND_NUMBERS = "std", "min", "sek", "stk", "jh", "pers", "doz"
 
 
-def _short(word: str) -> str:
-    """Return what finds an abbreviation."""
-    begins = r"(?<=[\d.][ \u00a0])" if word in _BEHIND_NUMBERS else r"(?<![^ \u00a0(])(?<!Abs\. \d )(?-i:(?!P))"
-    ends = r"(?=[ \u00a0]?\d)" if word in _BEFORE_NUMBERS else r"(?=[ \u00a0,;)])"
-    return begins + word.replace(".", r"\.[ \u00a0]?") + r"\." + ends
+def _short(words: Iterable[str], ends: str) -> str:
+    """Return what finds abbreviations."""
+    return "|".join([word.replace(".", r"\.[ \u00a0]?") + rf"\.{ends}" for word in words])
 
 
-_SHORT = {language: re.compile("|".join(map(_short, words)), re.IGNORECASE) for language, words in _FULL.items()}
+def _pattern(words: Iterable[str]) -> re.Pattern[str]:
+    """Return what finds the abbreviations of a language, fast where there is none."""
+    before, behind = set(_BEFORE_NUMBERS).intersection(words), set(_BEHIND_NUMBERS).intersection(words)
+    ends = r"(?=[ \u00a0,;)])"
+    others = _short({*words} - before - behind, ends)
+    numbered = _short(before, r"(?=[ \u00a0]?\d)")
+    return re.compile(
+        rf"(?<![^ \u00a0(])(?<!Abs\. \d )(?-i:(?!P))(?:{others}|{numbered})"
+        rf"|(?<=[\d.][ \u00a0])(?:{_short(behind, ends)})",
+        re.IGNORECASE,
+    )
 
+
+_SHORT = {language: _pattern(words) for language, words in _FULL.items()}
 _NO_CENTS = re.compile(r"(?<=\d),[-–—]{1,2}(?!\w)")
 
 _WORD_OF_MENU = re.compile(r"[^\W_]++(?:[-'’][^\W_]++)*+")

@@ -133,6 +133,7 @@ SAME = {  # English, German
         ("version 13.6 is new", "Version 13.6. ist neu"),
         ("No. 5 is alive.", "Nr. 5 lebt."),
         ("bus number 7", "Bus Nr. 7"),
+        ("line no 7", "Linie Nr. 7"),
     ],
     "other": [
         ("50% of 3-4", "50 % von 3–4"),
