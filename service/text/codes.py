@@ -18,8 +18,8 @@ from service.text.numbers import Number
 # (point B), numbers of kings, initials of names, letters in brackets.
 _CODE = re.compile(
     r"(?<![\w'’])(?:(?=[^\W_]+[A-ZÄÖÜ]|[A-Z]['’][A-Z])[^\W_]++(?:['’][^\W_]++)*+"
-    r"|(?!(?:[ckm]?m|co)[23](?!\w))[a-z]{1,4}\d[^\W_]*+"
-    r"|(?<!\.)(?<!\bU\. )(?<![a-z]\. )(?!U\. S\.)[A-ZÄÖÜ](?=\. [A-ZÄÖÜ](?:\.|[a-zäöü]))"
+    r"|[a-z]{1,4}+\d[^\W_]*+(?<!m[23])(?<!\bco2)"
+    r"|[A-ZÄÖÜ](?=\. [A-ZÄÖÜ](?:\.|[a-zäöü]))(?<!\..)(?<!\bU\. .)(?<![a-z]\. .)(?<!U(?=\. S\.))"
     r"|(?<![-/&.(°])(?<!\d )(?<!\w\. )(?:[d-hj-qs-tv-zB-HJ-NP-Z]|(?<=[a-z] )(?:A(?! [A-Z])|I))"
     r"(?![-/&]|(?<![IVX])\.\s?\w))(?![\w'’])|(?<!\w)\([A-Za-z]\)"
 )

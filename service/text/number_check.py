@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from service.records import Span
 from service.text.codes import damaged_codes
 from service.text.languages import primary
-from service.text.number_words import KINDS, LANGUAGES, in_target_words, in_words, spelled
+from service.text.number_words import KINDS, LANGUAGES, in_target_words, in_words, named, spelled
 from service.text.numbers import (
     GAP,
     Number,
@@ -54,7 +54,7 @@ def difference(
     said, given = (without(source, kept), without(target, kept)) if kept else (source, target)
     damaged = damaged_codes(said, given, source_language, target_language)
     languages = primary(source_language), primary(target_language)
-    is_known = {*languages} <= LANGUAGES
+    is_known = languages[0] in LANGUAGES and languages[1] in LANGUAGES
     words = spelled(said, languages[0]) if is_known else []
     damaged += _unsaid(words, given, languages[1]) if words else []
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
@@ -68,8 +68,8 @@ def difference(
 
 def _unsaid(words: Sequence[Number], target: str, language: str) -> list[Number]:
     """Return the numbers in words of a source that its translation says neither in words nor in digits."""
-    target_words = set(_WORD.findall(target.lower()))
-    unsaid = [one for one in words if in_target_words(one, language) not in target_words]
+    target_words = set(_WORD.findall(target))
+    unsaid = [one for one in words if target_words.isdisjoint((in_target_words(one, language), one.text))]
     for find in (_surely_said, _maybe_said):  # the second one takes time, and mostly nothing is left for it
         given = find(target, language) if unsaid else set()
         unsaid = [one for one in unsaid if given.isdisjoint(one.values)]
@@ -81,7 +81,8 @@ def _surely_said(text: str, language: str) -> set[Value]:
 
 
 def _maybe_said(text: str, language: str) -> set[Value]:
-    return {("amount", value) for value in (*in_words(text, language), *map(Fraction, _DIGITS.findall(text)))}
+    amounts = *in_words(text, language), *map(Fraction, _DIGITS.findall(text))
+    return {("amount", value) for value in amounts} | named(text, language)
 
 
 def _halves(text: str, language: str) -> list[str]:

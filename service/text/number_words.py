@@ -1,4 +1,4 @@
-"""The numbers that a text says in words.
+"""The numbers that a text says in words, and its days and months.
 
     in_words("zweihundert", "de")    # -> 200: whatever these words may mean
     spelled("half past six", "en")   # -> one number, which is 6:30 or 18:30: what they surely mean
@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from service.records import Span
-from service.text.numbers import MONTH, MONTH_NUMBERS, Number, ordinal, separators
+from service.text.numbers import MONTH, MONTH_NUMBERS, MONTHS, Number, Value, ordinal, separators
 
 
 def _numbered(words: str, first: int = 1) -> dict[str, Fraction]:
@@ -75,8 +75,6 @@ WORDS = {
     language: {word: number for words in tables for word, number in words.items()}
     for language, tables in {"en": _english(), "de": _german()}.items()
 }
-
-
 _BY_MEANING = {
     language: {number: word for word, number in reversed(words.items())} for language, words in WORDS.items()
 }
@@ -137,7 +135,9 @@ def in_words(text: str, language: str) -> set[Fraction]:
         else:
             last = value
         end = match.end()
-    found |= {value for one in spelled(text, language) if one.kind != "half hour" for value in one.parts}
+    found |= {
+        value for one in spelled(text, language) if one.kind in ("words", "ordinal in words") for value in one.parts
+    }
     found |= {Fraction(MONTH_NUMBERS[name[1]]) for name in re.finditer(rf"\b({MONTH})s?\b", text)}
     found |= {roman(match) for match in ROMAN.finditer(text)}
     return found | {Fraction(unicodedata.digit(one)) for one in _SMALL_DIGIT.findall(text)}
@@ -148,56 +148,56 @@ def roman(match: re.Match[str]) -> Fraction:
     return Fraction(10 * len(match[1]) + _ROMAN_UNITS.index(match[2]))
 
 
-# Finds what may be surely a number, fast.
+_DAYS = {
+    "en": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
+    "de": ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"],
+}
+_CALENDAR = {language: [*days, *MONTHS[language]] for language, days in _DAYS.items()}
+# What surely says something.  The first patterns find where it may be, fast.
 _MAY_BE_SURE = {
-    "en": re.compile(r" [\"'“(]?(?:tw[eo]|three|third|thirt|four|fort|fi[fv]|six|seve|eigh|nin[et]|ten|elev|half )"),
-    "de": re.compile(r" [\"'„(]?(?:zw[aeö]|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|halb )"),
-}
-_TOKEN = _any_of(_ENGLISH | _TENS["en"])
-_BIG = "hundred|thousand|million|billion"
-_ORDINAL = _any_of(
-    [one for one, n in WORDS["en"].items() if one.endswith(("th", "rd")) and 2 < n < 100 and "-" not in one]
-)
-_HOURS = {
-    language: list({word: number for word, number in words.items() if number <= 12})
-    for language, words in {"en": _ENGLISH, "de": _GERMAN | {"eins": Fraction(1)}}.items()
-}
-_SURE = {
-    "en": re.compile(r" [\"'“(]?(?:tw[eo]|three|third|thirt|four|fort|fi[fv]|six|seve|eigh|nin[et]|ten|elev|half )"),
-    "de": re.compile(r" [\"'„(]?(?:zw[aeö]|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|halb )"),
-}
-_TOKEN = _any_of(_ENGLISH | _TENS["en"])
-_BIG = "hundred|thousand|million|billion"
-_ORDINAL = _any_of(
-    [one for one, n in WORDS["en"].items() if one.endswith(("th", "rd")) and 2 < n < 100 and "-" not in one]
-)
-_HOURS = {
-    language: list({word: number for word, number in words.items() if number <= 12})
-    for language, words in {"en": _ENGLISH, "de": _GERMAN | {"eins": Fraction(1)}}.items()
-}
-_CARE = (
-    r"acht\b(?! (?:[A-ZÄÖÜ]|von |oder |bis |und |\w+ [A-ZÄÖÜ]))(?<!um acht)(?<!bis acht)(?<!gegen acht)"  # "gib acht!"
-)
-_SURE = {
     "en": re.compile(
-        rf"\b(?:(?:half past|(?<=\bat )half) (?P<half>{_any_of(_HOURS['en'])}|\d{{1,2}})"
-        rf"|(?P<thirty>{_any_of(_HOURS['en'])})[- ]thirty)\b(?!-)"
-        rf"|\b(?!one\b(?![ -](?:{_BIG})\b))(?P<words>(?:{_TOKEN})(?:(?:[ -]|(?:(?<=hundred)|(?<=thousand)) and )"
-        rf"(?:{_TOKEN}|{_BIG}))*+)(?P<and_half> and a half)?+(?:[- ](?P<last>{_ORDINAL}|first|second))?+\b(?!-some)"
-        rf"|\b(?P<ordinal>{_ORDINAL})\b"
+        r" [\"'“(]?(?:tw[eo]|three|third|thirt|four|fort|fi[fv]|six|seve|eigh|nin[et]|ten|elev|half "
+        r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|(?:Septem|Octo|Novem|Decem)ber|(?:Jan|Febr)uary|Ju[nl]|A[pu][rg])"
     ),
     "de": re.compile(
-        rf"\b(?:halb (?P<half>{_any_of(_HOURS['de'])}|\d{{1,2}})|(?P<thirty>{_any_of(_HOURS['de'])}) Uhr dreißig)\b"
+        r" [\"'„(]?(?:zw[aeö]|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|halb "
+        r"|(?:[Mm]on|[Dd]iens|[Dd]onners|[Ff]rei|[Ss]ams|[Ss]onn)(?:tag|abend)|[Mm]ittw|(?:Septem|Okto|Novem|Dezem)ber|Janu|Febr|März|April|Mai|Ju[nl]i)"
+    ),
+}
+_TOKEN = _any_of(_ENGLISH | _TENS["en"])
+_BIG = "hundred|thousand|million|billion"
+_ORDINAL = _any_of(
+    [one for one, n in WORDS["en"].items() if one.endswith(("th", "rd")) and 2 < n < 100 and "-" not in one]
+)
+_HOURS = {
+    language: _any_of([word for word, number in words.items() if number <= 12])
+    for language, words in {"en": _ENGLISH, "de": _GERMAN | {"eins": Fraction(1)}}.items()
+}
+# Not of a date; "may" and "march" are more often verbs, August is a name.
+_NAME = {language: _any_of({*names} - {"March", "May", "August"}) for language, names in _CALENDAR.items()}
+_NAME["de"] += "|Sonnabend|(?:mon|diens|donners|frei|sams|sonn)tag(?=s)|mittwoch(?=s)|sonnabend(?=s)"
+_NO_DATE_BEFORE, _NO_DATE_BEHIND = r"(?<!\d )(?<!\d\. )(?<!(?:th|st|nd|rd) of )", r"(?! ?\d)"
+_SURE = {
+    "en": re.compile(
+        rf"\b(?:(?:half past|(?<=\bat )half) (?P<half>{_HOURS['en']}|\d{{1,2}})"
+        rf"|(?P<thirty>{_HOURS['en']})[- ]thirty)\b(?!-)"
+        rf"|\b(?!one\b(?![ -](?:{_BIG})\b))(?P<words>(?:{_TOKEN})(?:(?:[ -]|(?:(?<=hundred)|(?<=thousand)) and )"
+        rf"(?:{_TOKEN}|{_BIG}))*+)(?P<and_half> and a half)?+(?:[- ](?P<last>{_ORDINAL}|first|second))?+\b(?!-some)"
+        rf"|\b(?P<ordinal>{_ORDINAL})\b|{_NO_DATE_BEFORE}\b(?P<name>{_NAME['en']})s?\b{_NO_DATE_BEHIND}"
+    ),
+    "de": re.compile(
+        rf"\b(?:halb (?P<half>{_HOURS['de']}|\d{{1,2}})|(?P<thirty>{_HOURS['de']}) Uhr dreißig)\b"
         r"|\b(?!(?:eins?|hundert|tausend)\b)"
         r"(?!acht\b(?! (?:[A-ZÄÖÜ]|von |oder |bis |und |\w+ [A-ZÄÖÜ]))(?<!um )(?<!bis )(?<!gegen ))"  # "gib acht!"
         rf"(?P<words>{_GERMAN_NUMBER})(?:(?P<and_half>einhalb)|(?P<last>s?te[nmrs]?))?+\b"
         r"(?: (?P<scale>Million|Milliarde)(?:e?n)?\b)?+|\b(?P<ordinal>dritt|siebt)e[nmrs]?\b"
+        rf"|{_NO_DATE_BEFORE}\b(?P<name>{_NAME['de']})(?:(?<=[ghd])(?:s|abend|morgen|nacht))?\b{_NO_DATE_BEHIND}"
     ),
 }
 
 
 def spelled(text: str, language: str) -> list[Number]:
-    """Return the numbers that a text surely says in words, but one, first and second; and half hours."""
+    """Return what a text surely says in words: numbers but one, first and second, half hours, days and months."""
     seen = f" {text[:1].lower()}{text[1:]}"
     if _MAY_BE_SURE[language].search(seen) is None:
         return []
@@ -209,6 +209,9 @@ def spelled(text: str, language: str) -> list[Number]:
             hour -= language == "de" and match["half"] is not None
             clocks = [("clock", (3600 * hour + 1800 + half) % 86_400) for half in (0, 43_200)]
             found.append(Number(text[slice(*span)], span, "half hour", frozenset(clocks), (Fraction(hour),)))
+        elif match["name"]:
+            index = _CALENDAR[language].index(match["name"].capitalize().replace("Sonnabend", "Samstag"))
+            found.append(Number(text[slice(*span)], span, "name", frozenset({("name", index)}), (Fraction(index),)))
         elif (value := _meaning(match, language)) is not None:
             kind = "ordinal in words" if match["ordinal"] or match["last"] else "words"
             found.append(Number(text[slice(*span)], span, kind, frozenset({("amount", value)}), (value,)))
@@ -236,12 +239,20 @@ def _meaning(match: re.Match[str], language: str) -> Fraction | None:
     return total + last + half
 
 
-KINDS = frozenset({"words", "ordinal in words", "half hour"})
+KINDS = frozenset({"words", "ordinal in words", "half hour", "name"})
+
+
+def named(text: str, language: str) -> set[Value]:
+    """Return the days and months that a text may name, in whatever word: "samstags", "Septemberregen"."""
+    lower = text.lower().replace("sonnabend", "samstag")
+    return {("name", index) for index, name in enumerate(_CALENDAR[language]) if name.lower() in lower}
 
 
 def in_target_words(number: Number, language: str) -> str:
     """Return how English or German says a number of `spelled`."""
     (value,), words = number.parts, _BY_MEANING[language]
+    if number.kind == "name":
+        return _CALENDAR[language][int(value)]
     if number.kind == "half hour":
         before, after = words[Fraction(value % 12 or 12)], words[Fraction(value % 12 + 1)]
         return f"half past {before}" if language == "en" else f"halb {'eins' if after == 'ein' else after}"

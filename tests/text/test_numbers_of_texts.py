@@ -68,6 +68,8 @@ ENGLISH = {
         "Forty thieves stole ninety horses.",
         "The shop opens at half past eight and closes at half past five.",
         "It weighs four and a half pounds.",
+        "You must be back on Sunday at the latest.",
+        "The rainy season (November to March) is long.",
     ),
 }
 GERMAN = {
@@ -126,6 +128,8 @@ GERMAN = {
         "Fünfundzwanzig Leute warteten sechsunddreißig Minuten.",
         "Vier Jahre später wurde ein Patent erteilt.",
         "Das Kind ist dreieinhalb Jahre alt.",
+        "Der Kurs findet dienstags und am Mittwoch statt.",
+        "Bis Sonnabend!",
     ),
 }
 CASES = [

@@ -73,6 +73,15 @@ SAME = {  # English, German
         ("a couple of men", "zwei Männer"),
         ("Be careful!", "Gib acht!"),
     ],
+    "days and months": [
+        ("on Saturday", "am Sonnabend"),
+        ("every Monday evening in June", "jeden Montagabend im Juni"),
+        ("November to March", "November bis März"),
+        ("open on Tuesdays", "dienstags geöffnet"),
+        ("on Black Friday", "am Black Friday"),
+        ("in December 2024", "12/2024"),
+        ("You may march on.", "Ihr dürft weitergehen."),
+    ],
     "half hours": [
         ("at half past six", "um halb sieben"),
         ("Half past 7", "Halb 8"),
@@ -191,6 +200,7 @@ OTHER = {
         ("three and a half years", "vier Jahre"),
         ("nine pears", "zehn Birnen"),
     ],
+    "days and months": [("on Sunday", "am Dienstag"), ("from November on", "ab Oktober")],
     "half hours": [
         ("at half past seven", "um halb sieben"),
         ("half past 7", "halb 7"),
