@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from service.records import Span
 from service.text.codes import damaged_codes
 from service.text.languages import primary
-from service.text.number_words import KINDS, LANGUAGES, in_target_words, in_words, named, spelled
+from service.text.number_words import KINDS, LANGUAGES, in_words, named, said_numbers, written_in_words
 from service.text.numbers import (
     GAP,
     Number,
@@ -55,7 +55,7 @@ def difference(
     damaged = damaged_codes(said, given, source_language, target_language)
     languages = primary(source_language), primary(target_language)
     is_known = languages[0] in LANGUAGES and languages[1] in LANGUAGES
-    words = spelled(said, languages[0]) if is_known else []
+    words = said_numbers(said, languages[0]) if is_known else []
     damaged += _unsaid(words, given, languages[1]) if words else []
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
         return Difference(tuple(damaged), ()) if damaged else None
@@ -69,7 +69,7 @@ def difference(
 def _unsaid(words: Sequence[Number], target: str, language: str) -> list[Number]:
     """Return the numbers in words of a source that its translation says neither in words nor in digits."""
     target_words = set(_WORD.findall(target))
-    unsaid = [one for one in words if target_words.isdisjoint((in_target_words(one, language), one.text))]
+    unsaid = [one for one in words if target_words.isdisjoint((written_in_words(one, language), one.text))]
     for find in (_surely_said, _maybe_said):  # the second one takes time, and mostly nothing is left for it
         given = find(target, language) if unsaid else set()
         unsaid = [one for one in unsaid if given.isdisjoint(one.values)]
@@ -77,7 +77,7 @@ def _unsaid(words: Sequence[Number], target: str, language: str) -> list[Number]
 
 
 def _surely_said(text: str, language: str) -> set[Value]:
-    return {value for number in (*spelled(text, language), *numbers(text, language)) for value in number.values}
+    return {value for number in (*said_numbers(text, language), *numbers(text, language)) for value in number.values}
 
 
 def _maybe_said(text: str, language: str) -> set[Value]:
@@ -87,7 +87,7 @@ def _maybe_said(text: str, language: str) -> set[Value]:
 
 def _halves(text: str, language: str) -> list[str]:
     """Return the half hours that a text says: "half past 5", "halb 6"."""
-    return [one.text for one in spelled(text, language) if one.kind == "half hour"]
+    return [one.text for one in said_numbers(text, language) if one.kind == "half hour"]
 
 
 def without(text: str, kept: Sequence[str]) -> str:
@@ -369,7 +369,7 @@ def quantity(text: str, number: Number, source_language: str, target_language: s
     """Return where a number of the source stands with its unit, and how the target language writes both."""
     languages, span = (primary(source_language), primary(target_language)), number.span
     if number.kind in KINDS:
-        return span, in_target_words(number, languages[1])
+        return span, written_in_words(number, languages[1])
     form = written(number, source_language, target_language)
     if number.kind not in ("number", "fraction") or not {*languages} <= LANGUAGES:
         return span, form

@@ -1,10 +1,10 @@
 """The numbers that a text says in words, and its days and months.
 
     in_words("zweihundert", "de")    # -> 200: whatever these words may mean
-    spelled("half past six", "en")   # -> one number, which is 6:30 or 18:30: what they surely mean
+    said_numbers("half past six", "en")   # -> one number, which is 6:30 or 18:30: what they surely mean
 
 A word may mean several things ("second", "acht" of "achten").  `in_words` finds all numbers that a text may have said,
-so that digits are not reported as missing.  `spelled` finds those that a translation has to say, too.
+so that digits are not reported as missing.  `said_numbers` finds those that a translation has to say, too.
 """
 
 import re
@@ -14,34 +14,23 @@ from fractions import Fraction
 from typing import Final
 
 from service.records import Span
-from service.text.numbers import MONTH, MONTH_NUMBERS, MONTHS, Number, Value, ordinal, separators
+from service.text.numbers import MONTH, MONTH_NUMBERS, MONTHS, Number, Value, numbered, ordinal, separators, table
 
-
-def _numbered(words: str, first: int = 1) -> dict[str, Fraction]:
-    return {word: Fraction(number) for number, word in enumerate(words.split(), start=first)}
-
-
-def _table(words: str) -> dict[str, Fraction]:
-    """Return "one 1 two 2" as a dictionary."""
-    items = words.split()
-    return dict(zip(items[::2], map(Fraction, items[1::2]), strict=True))
-
-
-_ENGLISH: Final = _numbered(
+_ENGLISH: Final = numbered(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
     " eighteen nineteen"
 )
-_ENGLISH_ORDINALS: Final = _numbered(
+_ENGLISH_ORDINALS: Final = numbered(
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth"
     " sixteenth seventeenth eighteenth nineteenth"
 )
-_GERMAN: Final = _numbered(
+_GERMAN: Final = numbered(
     "ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn"
     " achtzehn neunzehn"
 )
 _TENS: Final = {
-    "en": _numbered("twenty thirty forty fifty sixty seventy eighty ninety", 2),
-    "de": _numbered("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig", 2),
+    "en": numbered("twenty thirty forty fifty sixty seventy eighty ninety", 2),
+    "de": numbered("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig", 2),
 }
 
 
@@ -51,7 +40,7 @@ def _english() -> Iterator[dict[str, Fraction]]:
         yield dict.fromkeys((word, f"{word[:-1]}ieth", f"{word[:-1]}ies"), 10 * ten)
         for unit, number in (_ENGLISH | _ENGLISH_ORDINALS).items():
             yield {f"{word}-{unit}": 10 * ten + number} if number < 10 else {}
-    yield _table(
+    yield table(
         "zero 0 zeroth 0 a 1 an 1 another 1 once 1 single 1 twice 2 double 2 both 2 pair 2 couple 2 twin 2 triple 3"
         " half 1/2 quarter 1/4 dozen 12 decade 10 fortnight 14 noon 12 midnight 0 hundred 100 hundredth 100"
         " thousand 1e3 thousandth 1e3 million 1e6 billion 1e9 trillion 1e12"
@@ -64,7 +53,7 @@ def _german() -> Iterator[dict[str, Fraction]]:
         yield {word: 10 * ten}
         yield {f"{unit}und{word}": 10 * ten + number for unit, number in _GERMAN.items() if number < 10}
     yield {f"{unit}einhalb": number + Fraction(1, 2) for unit, number in _GERMAN.items()}
-    yield _table(
+    yield table(
         "null 0 erst 1 dritt 3 siebt 7 anderthalb 3/2 halb 1/2 hälfte 1/2 viertel 1/4 dreiviertel 3/4 doppel 2"
         " doppelt 2 beide 2 paar 2 zwo 2 dutzend 12 mittag 12 jahrzehnt 10 mitternacht 0 million 1e6 milliarde 1e9"
         " billion 1e12"
@@ -136,7 +125,10 @@ def in_words(text: str, language: str) -> set[Fraction]:
             last = value
         end = match.end()
     found |= {
-        value for one in spelled(text, language) if one.kind in ("words", "ordinal in words") for value in one.parts
+        value
+        for one in said_numbers(text, language)
+        if one.kind in ("words", "ordinal in words")
+        for value in one.parts
     }
     found |= {Fraction(MONTH_NUMBERS[name[1]]) for name in re.finditer(rf"\b({MONTH})s?\b", text)}
     found |= {roman(match) for match in ROMAN.finditer(text)}
@@ -196,7 +188,7 @@ _SURE = {
 }
 
 
-def spelled(text: str, language: str) -> list[Number]:
+def said_numbers(text: str, language: str) -> list[Number]:
     """Return what a text surely says in words: numbers but one, first and second, half hours, days and months."""
     seen = f" {text[:1].lower()}{text[1:]}"
     if _MAY_BE_SURE[language].search(seen) is None:
@@ -248,8 +240,8 @@ def named(text: str, language: str) -> set[Value]:
     return {("name", index) for index, name in enumerate(_CALENDAR[language]) if name.lower() in lower}
 
 
-def in_target_words(number: Number, language: str) -> str:
-    """Return how English or German says a number of `spelled`."""
+def written_in_words(number: Number, language: str) -> str:
+    """Return how English or German says a number of `said_numbers`."""
     (value,), words = number.parts, _BY_MEANING[language]
     if number.kind == "name":
         return _CALENDAR[language][int(value)]

@@ -20,13 +20,14 @@ from service.text.document import between
 from service.text.languages import primary
 
 
-def _table(words: str) -> dict[str, Fraction]:
+def table(words: str) -> dict[str, Fraction]:
     """Return "one 1 two 2" as a dictionary."""
     items = words.split()
     return dict(zip(items[::2], map(Fraction, items[1::2]), strict=True))
 
 
-def _numbered(words: str, first: int) -> dict[str, Fraction]:
+def numbered(words: str, first: int = 1) -> dict[str, Fraction]:
+    """Return "one two" as {"one": 1, "two": 2}."""
     return {word: Fraction(number) for number, word in enumerate(words.split(), start=first)}
 
 
@@ -48,12 +49,12 @@ def separators(language: str) -> tuple[str, str]:
 
 
 MONTHS = {
-    "en": _numbered("January February March April May June July August September October November December", 1),
-    "de": _numbered("Januar Februar März April Mai Juni Juli August September Oktober November Dezember", 1),
+    "en": numbered("January February March April May June July August September October November December", 1),
+    "de": numbered("Januar Februar März April Mai Juni Juli August September Oktober November Dezember", 1),
 }
 SHORT_MONTHS = {
-    "en": _table("Jan 1 Feb 2 Mar 3 Apr 4 Jun 6 Jul 7 Aug 8 Sep 9 Sept 9 Oct 10 Nov 11 Dec 12"),
-    "de": _table("Jan 1 Jänner 1 Feb 2 Febr 2 Feber 2 Mrz 3 Apr 4 Jun 6 Jul 7 Aug 8 Sep 9 Sept 9 Okt 10 Nov 11 Dez 12"),
+    "en": table("Jan 1 Feb 2 Mar 3 Apr 4 Jun 6 Jul 7 Aug 8 Sep 9 Sept 9 Oct 10 Nov 11 Dec 12"),
+    "de": table("Jan 1 Jänner 1 Feb 2 Febr 2 Feber 2 Mrz 3 Apr 4 Jun 6 Jul 7 Aug 8 Sep 9 Sept 9 Okt 10 Nov 11 Dez 12"),
 }
 MONTH_NUMBERS = {
     name: number for table in (MONTHS, SHORT_MONTHS) for names in table.values() for name, number in names.items()
@@ -63,11 +64,11 @@ MONTH = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 
 # What stands behind digits; the same word is a thousand times as much in German as in today's English.
 SCALES = {
-    "en": _table(
+    "en": table(
         "hundred 1e2 thousand 1e3 million 1e6 millions 1e6 billion 1e9 billions 1e9 trillion 1e12 trillions 1e12"
         " bn 1e9 mn 1e6 tn 1e12 dozen 12 k 1e3 m 1e6"
     ),
-    "de": _table(
+    "de": table(
         "hundert 1e2 tausend 1e3 tsd 1e3 million 1e6 millionen 1e6 mio 1e6 milliarde 1e9 milliarden 1e9 mrd 1e9"
         " billion 1e12 billionen 1e12 bio 1e12 dutzend 12"
     ),
