@@ -15,13 +15,14 @@ from service.text.number_words import LANGUAGES, ROMAN, in_words, roman
 from service.text.numbers import Number
 
 # Capitals (NY, BICs), capitals inside a word (eBay, O'Neill), letters with digits (e4, sda1), letters that are no words
-# (point B), numbers of kings, initials of names, letters in brackets.
+# (point B), numbers of kings, initials of names, letters and small Roman
+# numbers in brackets.
 _CODE = re.compile(
     r"(?<![\w'’])(?:(?=[^\W_]+[A-ZÄÖÜ]|[A-Z]['’][A-Z])[^\W_]++(?:['’][^\W_]++)*+"
-    r"|[a-z]{1,4}+\d[^\W_]*+(?<!m[23])(?<!\bco2)"
+    r"|[ivx]{2,6}+(?!\w)|[a-z]{1,4}+\d[^\W_]*+(?<!m[23])(?<!\bco2)"
     r"|[A-ZÄÖÜ](?=\. [A-ZÄÖÜ](?:\.|[a-zäöü]))(?<!\..)(?<!\bU\. .)(?<![a-z]\. .)(?<!U(?=\. S\.))"
     r"|(?<![-/&.(°])(?<!\d )(?<!\w\. )(?:[d-hj-qs-tv-zB-HJ-NP-Z]|(?<=[a-z] )(?:A(?! [A-Z])|I))"
-    r"(?![-/&]|(?<![IVX])\.\s?\w))(?![\w'’])|(?<!\w)\([A-Za-z]\)"
+    r"(?![-/&]|(?<![IVX])\.\s?\w))(?![\w'’])|(?<!\w)\((?:[A-Za-z]|[ivx]{2,6})\)"
 )
 _BEFORE_NUMBER = re.compile(  # else "I" is a pronoun in English
     r"\b(?:Albert|Charles|Edward|Elizabeth|Ferdinand|Francis|Frederick|George|Henry|James|John|Leopold|Louis|Mary"
@@ -32,7 +33,7 @@ _BEFORE_NUMBER = re.compile(  # else "I" is a pronoun in English
 _MAY_BE = (
     re.compile(r"[A-ZÄÖÜ](?:['’]|(?<=\w.)|(?<![AI])(?!\w)|(?<=[a-z] .)(?!\w))"),
     re.compile(r"\d(?<=[a-z]\d)"),
-    re.compile(r"[ \"'„“”‚‘»«\[,=+:;<>|*–—\n][d-hj-qs-tv-z](?!\w)"),
+    re.compile(r"[ \"'„“”‚‘»«\[,=+:;<>|*–—\n](?:[d-hj-qs-tv-z]|[ivx]{2,6})(?!\w)"),
 )
 _BRACKETS = re.compile(r"(?<!\w)\([^()\n]{1,300}+\)(?!\w)")  # not of "file(s)"
 _ENDING = re.compile(r"(?<=\w\w)['’]?s\Z")  # PDFs

@@ -400,7 +400,7 @@ def rewritten(source: str, target: str, source_language: str, target_language: s
         if not (is_plain and (decimal == "," or group in text or has_unit)):
             continue
         if not any(text in source[begin:end] for begin, end in spans):
-            copied = re.search(rf"(?<![\w.,]){re.escape(text)}(?!\w|[.,]\d)", target)
+            copied = re.search(rf"(?<![\w.,]){re.escape(text)}(?!\d|[.,]\d)", target)
             target = target if copied is None else target[: copied.start()] + form + target[copied.end() :]
     return target
 

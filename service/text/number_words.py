@@ -98,6 +98,8 @@ def _value(word: str, language: str) -> Fraction:
         if found:
             behind = behind.removeprefix("und")
             return (_value(before, "de") if before else 1) * factor + (_value(behind, "de") if behind else Fraction(0))
+    if word.endswith("t"):  # of "Vierte"
+        return _value(word[:-1], language)
     return _value(word.removesuffix("zehn"), language) + 10  # of "sechszehn"
 
 
@@ -148,11 +150,13 @@ _CALENDAR = {language: [*days, *MONTHS[language]] for language, days in _DAYS.it
 # What surely says something.  The first patterns find where it may be, fast.
 _MAY_BE_SURE = {
     "en": re.compile(
-        r" [\"'“(]?(?:tw[eo]|three|third|thirt|four|fort|fi[fv]|six|seve|eigh|nin[et]|ten|elev|half "
+        r" [\"'“(]?(?:tw[eio]|three|third|thirt|four|fort|fi[fv]|six|seve|eigh|nin[et]|ten|elev|half "
+        r"|one (?:hund|thou|mill|bill)"
         r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|(?:Septem|Octo|Novem|Decem)ber|(?:Jan|Febr)uary|Ju[nl]|A[pu][rg])"
     ),
     "de": re.compile(
-        r" [\"'„(]?(?:zw[aeö]|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|halb "
+        r" [\"'„(]?(?:zw[aeö]|drei|dritt|vier|fünf|sech|sieb|acht|neun|zehn|elf|halb |ein(?:und|hundert|tausend)"
+        r"|(?:hundert|tausend)[a-zäöü]|(?:[DVFSN]|Ach|Zeh)[a-zü]{2,5}te"
         r"|(?:[Mm]on|[Dd]iens|[Dd]onners|[Ff]rei|[Ss]ams|[Ss]onn)(?:tag|abend)|[Mm]ittw|(?:Septem|Okto|Novem|Dezem)ber|Janu|Febr|März|April|Mai|Ju[nl]i)"
     ),
 }
@@ -175,14 +179,16 @@ _SURE = {
         rf"|(?P<thirty>{_HOURS['en']})[- ]thirty)\b(?!-)"
         rf"|\b(?!one\b(?![ -](?:{_BIG})\b))(?P<words>(?:{_TOKEN})(?:(?:[ -]|(?:(?<=hundred)|(?<=thousand)) and )"
         rf"(?:{_TOKEN}|{_BIG}))*+)(?P<and_half> and a half)?+(?:[- ](?P<last>{_ORDINAL}|first|second))?+\b(?!-some)"
-        rf"|\b(?P<ordinal>{_ORDINAL})\b|{_NO_DATE_BEFORE}\b(?P<name>{_NAME['en']})s?\b{_NO_DATE_BEHIND}"
+        rf"|\b(?:(?P<ordinal>{_ORDINAL})|(?P<decade>(?:twent|thirt|fort|fift|sixt|sevent|eight|ninet)ies)|(?P<times>twice))\b"
+        rf"|{_NO_DATE_BEFORE}\b(?P<name>{_NAME['en']})s?\b{_NO_DATE_BEHIND}"
     ),
     "de": re.compile(
         rf"\b(?:halb (?P<half>{_HOURS['de']}|\d{{1,2}})|(?P<thirty>{_HOURS['de']}) Uhr dreißig)\b"
-        r"|\b(?!(?:eins?|hundert|tausend)\b)"
+        r"|\b(?!(?:ein(?:s|mal)?|hundert|tausend)\b)"
         r"(?!acht\b(?! (?:[A-ZÄÖÜ]|von |oder |bis |und |\w+ [A-ZÄÖÜ]))(?<!um )(?<!bis )(?<!gegen ))"  # "gib acht!"
-        rf"(?P<words>{_GERMAN_NUMBER})(?:(?P<and_half>einhalb)|(?P<last>s?te[nmrs]?))?+\b"
-        r"(?: (?P<scale>Million|Milliarde)(?:e?n)?\b)?+|\b(?P<ordinal>dritt|siebt)e[nmrs]?\b"
+        rf"(?P<words>{_GERMAN_NUMBER})(?:(?P<and_half>einhalb)|(?P<last>s?te[nmrs]?)|(?P<times>mal)|(?<=ig)(?P<decade>ern?))?+\b"
+        r"(?: (?P<scale>Million|Milliarde)(?:e?n)?\b)?+"
+        r"|\b(?P<ordinal>[Dd]ritt|[Ss]iebt|Viert|Fünft|Sechst|Acht|Neunt|Zehnt)e[nmrs]?\b"
         rf"|{_NO_DATE_BEFORE}\b(?P<name>{_NAME['de']})(?:(?<=[ghd])(?:s|abend|morgen|nacht))?\b{_NO_DATE_BEHIND}"
     ),
 }
@@ -205,16 +211,20 @@ def said_numbers(text: str, language: str) -> list[Number]:
             index = _CALENDAR[language].index(match["name"].capitalize().replace("Sonnabend", "Samstag"))
             found.append(Number(text[slice(*span)], span, "name", frozenset({("name", index)}), (Fraction(index),)))
         elif (value := _meaning(match, language)) is not None:
-            kind = "ordinal in words" if match["ordinal"] or match["last"] else "words"
-            found.append(Number(text[slice(*span)], span, kind, frozenset({("amount", value)}), (value,)))
+            kinds = {"ordinal": match["ordinal"] or match["last"], "decade": match["decade"], "times": match["times"]}
+            kind = f"{next((kind for kind, said in kinds.items() if said), 'number')} in words"
+            years = [1900, 2000] if kind == "decade in words" else []
+            values = frozenset([("amount", value + year) for year in (0, *years)])
+            found.append(Number(text[slice(*span)], span, kind, values, (value,)))
     return found
 
 
 def _meaning(match: re.Match[str], language: str) -> Fraction | None:
     """Return the number that words mean together; None: it is not clear."""
-    words, half = match["words"] or match["ordinal"], Fraction(1, 2) if match["and_half"] else 0
+    words = match["words"] or match["ordinal"] or match["decade"] or match["times"]
+    half = Fraction(1, 2) if match["and_half"] else 0
     if language == "de":
-        return (_value(words, "de") + half) * (_value(match["scale"].lower(), "de") if match["scale"] else 1)
+        return (_value(words.lower(), "de") + half) * (_value(match["scale"].lower(), "de") if match["scale"] else 1)
     total = last = Fraction(0)
     for word in [*re.split(" and |[ -]", words), *([match["last"]] if match["last"] else [])]:
         value = _value(word, "en")
@@ -231,7 +241,7 @@ def _meaning(match: re.Match[str], language: str) -> Fraction | None:
     return total + last + half
 
 
-KINDS = frozenset({"words", "ordinal in words", "half hour", "name"})
+KINDS = frozenset({"number in words", "ordinal in words", "decade in words", "times in words", "half hour", "name"})
 
 
 def named(text: str, language: str) -> set[Value]:
@@ -242,18 +252,19 @@ def named(text: str, language: str) -> set[Value]:
 
 def written_in_words(number: Number, language: str) -> str:
     """Return how English or German says a number of `said_numbers`."""
-    (value,), words = number.parts, _BY_MEANING[language]
+    (value,), words, is_english = number.parts, _BY_MEANING[language], language == "en"
     if number.kind == "name":
         return _CALENDAR[language][int(value)]
     if number.kind == "half hour":
         before, after = words[Fraction(value % 12 or 12)], words[Fraction(value % 12 + 1)]
-        return f"half past {before}" if language == "en" else f"halb {'eins' if after == 'ein' else after}"
+        return f"half past {before}" if is_english else f"halb {'eins' if after == 'ein' else after}"
     if number.kind == "ordinal in words":
         return ordinal(int(value), language)
     whole = int(value)
-    said = words.get(Fraction(whole)) or (
-        f"{whole:,}".replace(",", separators(language)[1]) if whole > 9999 else f"{whole}"
-    )
-    if value == whole:
-        return said
-    return f"{said} and a half" if language == "en" else f"{said}einhalb"
+    digits = f"{whole:,}".replace(",", separators(language)[1]) if whole > 9999 else f"{whole}"
+    said = words.get(Fraction(whole), digits)
+    forms = {"decade in words": (f"{digits}s", f"{digits}er"), "times in words": (f"{said} times", f"{said}mal")}
+    english, german = forms.get(number.kind, (said, said))
+    if value > whole:
+        english, german = f"{said} and a half", f"{said}einhalb"
+    return english if is_english else german

@@ -69,6 +69,7 @@ ENGLISH = {
         "The shop opens at half past eight and closes at half past five.",
         "It weighs four and a half pounds.",
         "You must be back on Sunday at the latest.",
+        "The seventies and the nineties were fun.",
         "The rainy season (November to March) is long.",
     ),
 }
@@ -130,6 +131,7 @@ GERMAN = {
         "Das Kind ist dreieinhalb Jahre alt.",
         "Der Kurs findet dienstags und am Mittwoch statt.",
         "Bis Sonnabend!",
+        "Der zweite Mann lief als Vierter ins Ziel.",
     ),
 }
 CASES = [

@@ -23,6 +23,7 @@ from service.text.codes import damaged_codes, lost_codes
         ("He has, z. B. Wein, U. S. Wein and 5 km2 of land.", "Er hat Land.", "en-de", []),
         ("From e2 to a6 on sda1", "Von e2 nach ein6 auf sda1", "en-de", ["a6"]),
         ("(a) tea, (b) coffee for the person(s)", "(b) Tee (b) Kaffee", "en-de", ["(a)"]),
+        ("Section 2(b)(iii), vol. xii, part iv", "Abschnitt 2(b)(ii), Band xi, Teil iv", "en-de", ["(iii)", "xii"]),
         ("Es sind 21 °C.", "It is 21 degrees.", "de-en", []),
         ("THE CATS IN NY", "DIE KATZEN", "en-de", []),
     ],
