@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from service.records import Span
 from service.text.codes import damaged_codes
 from service.text.languages import primary
-from service.text.number_words import KINDS, LANGUAGES, in_words, named, said_numbers, written_in_words
+from service.text.number_words import KINDS, LANGUAGES, half_hours, in_words, unsaid_numbers, written_in_words
 from service.text.numbers import (
     GAP,
     Number,
@@ -31,7 +31,7 @@ from service.text.numbers import (
     written,
 )
 
-_DIGIT, _DIGITS, _WORD = re.compile(r"\d"), re.compile(r"\d+"), re.compile(r"\w+")
+_DIGIT = re.compile(r"\d")
 _MINUS = re.compile(r"\b(?:minus|negative|below|unter)\b", re.IGNORECASE)
 _MOST_COMPARED = 100
 
@@ -55,39 +55,16 @@ def difference(
     damaged = damaged_codes(said, given, source_language, target_language)
     languages = primary(source_language), primary(target_language)
     is_known = languages[0] in LANGUAGES and languages[1] in LANGUAGES
-    words = said_numbers(said, languages[0]) if is_known else []
-    damaged += _unsaid(words, given, languages[1]) if words else []
+    damaged += unsaid_numbers(said, given, *languages) if is_known else []
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
         return Difference(tuple(damaged), ()) if damaged else None
     if is_known and "hal" in source and "hal" in target:
-        said, given = without(said, _halves(said, languages[0])), without(given, _halves(given, languages[1]))
+        said, given = (
+            without(text, half_hours(text, language)) for text, language in zip((said, given), languages, strict=True)
+        )
     bare = _without_units(source, target, *languages) if is_known and _QUANTITY.search(source) else ()
     missing, surplus = (_by_meaning if is_known else _by_digits)(said, given, *languages)
     return Difference((*damaged, *missing), surplus, bare) if damaged or missing or surplus or bare else None
-
-
-def _unsaid(words: Sequence[Number], target: str, language: str) -> list[Number]:
-    """Return the numbers in words of a source that its translation says neither in words nor in digits."""
-    target_words = set(_WORD.findall(target))
-    unsaid = [one for one in words if target_words.isdisjoint((written_in_words(one, language), one.text))]
-    for find in (_surely_said, _maybe_said):  # the second one takes time, and mostly nothing is left for it
-        given = find(target, language) if unsaid else set()
-        unsaid = [one for one in unsaid if given.isdisjoint(one.values)]
-    return unsaid
-
-
-def _surely_said(text: str, language: str) -> set[Value]:
-    return {value for number in (*said_numbers(text, language), *numbers(text, language)) for value in number.values}
-
-
-def _maybe_said(text: str, language: str) -> set[Value]:
-    amounts = *in_words(text, language), *map(Fraction, _DIGITS.findall(text))
-    return {("amount", value) for value in amounts} | named(text, language)
-
-
-def _halves(text: str, language: str) -> list[str]:
-    """Return the half hours that a text says: "half past 5", "halb 6"."""
-    return [one.text for one in said_numbers(text, language) if one.kind == "half hour"]
 
 
 def without(text: str, kept: Sequence[str]) -> str:

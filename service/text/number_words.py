@@ -1,7 +1,7 @@
 """The numbers that a text says in words, and its days and months.
 
-    in_words("zweihundert", "de")    # -> 200: whatever these words may mean
-    said_numbers("half past six", "en")   # -> one number, which is 6:30 or 18:30: what they surely mean
+    in_words("zweihundert", "de")          # -> 200: whatever these words may mean
+    said_numbers("half past six", "en")    # -> one number, which is 6:30 or 18:30: what they surely mean
 
 A word may mean several things ("second", "acht" of "achten").  `in_words` finds all numbers that a text may have said,
 so that digits are not reported as missing.  `said_numbers` finds those that a translation has to say, too.
@@ -14,7 +14,18 @@ from fractions import Fraction
 from typing import Final
 
 from service.records import Span
-from service.text.numbers import MONTH, MONTH_NUMBERS, MONTHS, Number, Value, numbered, ordinal, separators, table
+from service.text.numbers import (
+    MONTH,
+    MONTH_NUMBERS,
+    MONTHS,
+    Number,
+    Value,
+    numbered,
+    numbers,
+    ordinal,
+    separators,
+    table,
+)
 
 _ENGLISH: Final = numbered(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
@@ -219,6 +230,9 @@ def said_numbers(text: str, language: str) -> list[Number]:
     return found
 
 
+_LARGEST = 10**12  # "hundred hundred hundred ..."
+
+
 def _meaning(match: re.Match[str], language: str) -> Fraction | None:
     """Return the number that words mean together; None: it is not clear."""
     words = match["words"] or match["ordinal"] or match["decade"] or match["times"]
@@ -228,6 +242,8 @@ def _meaning(match: re.Match[str], language: str) -> Fraction | None:
     total = last = Fraction(0)
     for word in [*re.split(" and |[ -]", words), *([match["last"]] if match["last"] else [])]:
         value = _value(word, "en")
+        if last > _LARGEST:
+            return None
         if value >= 1000:
             total, last = total + (last or 1) * value, Fraction(0)
         elif value == 100:
@@ -242,12 +258,6 @@ def _meaning(match: re.Match[str], language: str) -> Fraction | None:
 
 
 KINDS = frozenset({"number in words", "ordinal in words", "decade in words", "times in words", "half hour", "name"})
-
-
-def named(text: str, language: str) -> set[Value]:
-    """Return the days and months that a text may name, in whatever word: "samstags", "Septemberregen"."""
-    lower = text.lower().replace("sonnabend", "samstag")
-    return {("name", index) for index, name in enumerate(_CALENDAR[language]) if name.lower() in lower}
 
 
 def written_in_words(number: Number, language: str) -> str:
@@ -268,3 +278,35 @@ def written_in_words(number: Number, language: str) -> str:
     if value > whole:
         english, german = f"{said} and a half", f"{said}einhalb"
     return english if is_english else german
+
+
+def half_hours(text: str, language: str) -> list[str]:
+    """Return the half hours that a text says: "half past 5", "halb 6"."""
+    return [one.text for one in said_numbers(text, language) if one.kind == "half hour"]
+
+
+_WORD, _DIGITS = re.compile(r"\w+"), re.compile(r"\d+")
+
+
+def unsaid_numbers(source: str, target: str, source_language: str, target_language: str) -> list[Number]:
+    """Return what a source says in words and its translation neither in words nor in digits."""
+    unsaid = said_numbers(source, source_language)
+    if unsaid:  # most are said in the one word that is looked up here
+        words = set(_WORD.findall(target))
+        unsaid = [one for one in unsaid if words.isdisjoint((written_in_words(one, target_language), one.text))]
+    for find in (_surely_said, _maybe_said):
+        given = find(target, target_language) if unsaid else set()
+        unsaid = [one for one in unsaid if given.isdisjoint(one.values)]
+    return unsaid
+
+
+def _surely_said(text: str, language: str) -> set[Value]:
+    return {value for number in (*said_numbers(text, language), *numbers(text, language)) for value in number.values}
+
+
+def _maybe_said(text: str, language: str) -> set[Value]:
+    """Return what a text says in whatever word, as "samstags", "Septemberregen", or with its digits; takes time."""
+    amounts = *in_words(text, language), *map(Fraction, _DIGITS.findall(text))
+    lower = text.lower().replace("sonnabend", "samstag")
+    names = {("name", index) for index, name in enumerate(_CALENDAR[language]) if name.lower() in lower}
+    return {("amount", value) for value in amounts} | names

@@ -43,7 +43,28 @@ def terms(text: str) -> None:
 
 CASES: list[tuple[Callable[[str], None], list[str]]] = [
     (begins, ["a. ", "A. B ", "z. B. ", '". A', "(a. B ", "1. ", ". ", " ", "[1] ", "“a. B", "a/", "a.B"]),
-    (numbers, ["1", "1 ", "1.", "1,", "1:1", "1/", "1 000 ", "-1", "Mai 1", "1 bis 1", "zwei 1", "a 1 "]),
+    (
+        numbers,
+        [
+            "1",
+            "1 ",
+            "1.",
+            "1,",
+            "1:1",
+            "1/",
+            "1 000 ",
+            "-1",
+            "Mai 1",
+            "1 bis 1",
+            "zwei 1",
+            "a 1 ",
+            "zwei ",
+            "two hundred ",
+            "hundred ",
+            "halb 1 ",
+            "(a) ",
+        ],
+    ),
     (spans, [*WORDS.split()[::4], " -", "`` ", "1 € ", "{a, select, b {", "[^\n", "[a b=", "Ctrl + "]),
     (terms, ["a ", ","]),
 ]
