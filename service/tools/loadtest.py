@@ -26,10 +26,10 @@ import numpy.typing as npt
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from protos import translation_pb2 as pb
+from service.child_process import end_with_parent
 from service.client.channel import ClientConfig, call_metadata, open_aio_channel, proxy_on_the_way
 from service.client.failures import domain_error, wait_until_ready
 from service.errors import DeadlineExceeded, InternalError, Overloaded, Unavailable
-from service.child_process import end_with_parent
 
 TranslateCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, pb.TranslateResponse]"
 Seconds = npt.NDArray[np.float64]
