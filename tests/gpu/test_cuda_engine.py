@@ -70,14 +70,6 @@ def test_a_sentence_gets_the_same_tokens_alone_and_in_company(runner, jobs):
     assert sum(in_company[number] == tokens for number, tokens in alone.items()) >= SAME * len(alone)
 
 
-@pytest.mark.parametrize("max_rows", [4, 64, 1_024])
-def test_rows_at_a_time_do_not_change_translations(runner, jobs, max_rows):
-    few = best(finish(runner, jobs[:100], SchedulerConfig(max_rows=max_rows)))
-    usual = best(finish(runner, jobs[:100]))
-
-    assert sum(few[number] == usual[number] for number in usual) >= SAME * len(usual)
-
-
 def test_recorded_steps_give_the_same_translations(both, runner, jobs):
     recorded = CudaRunner.open(EngineSpec(bundle_dir=both.directory, device="cuda", cuda_graphs=True))
 

@@ -76,16 +76,3 @@ def test_a_gpu_that_cannot_be_used_ends_the_start_with_one_line(bundle, tmp_path
     (line,) = [line for line in errors.splitlines() if line.startswith("dragoman:")]
     assert status == 1
     assert f"device cuda cannot be used: {expected}" in line
-
-
-def test_without_what_cuda_needs_auto_serves_on_the_cpu_and_says_why(bundle, tmp_path):
-    variables = {**ON_CUDA, "DRAGOMAN_ENGINE__DEVICE": "auto", "COUNTED_GPU_DRIVER": "12040"}
-    server = start(bundle.directory, tmp_path, **variables)
-    try:
-        assert server.metric("dragoman_model_info", provider="cpu") == 1
-    finally:
-        server.terminate()
-        server.wait()
-
-    (line,) = [line for line in server.log_text().splitlines() if "12.4" in line]
-    assert "driver 580 or newer" in line

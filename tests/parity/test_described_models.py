@@ -18,13 +18,14 @@ from export.scorer import SCORER_NAME
 from export.verify import TOLERANCES, compare, compare_scorer, seeded_samples, translated_samples
 from model.bundle import Bundle
 from model.config import Activation, Architecture, ModelConfig, NormPlacement, StopRule
+from model.recurrent import Recurrent
 from model.search import BeamConfig, beam_search
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
-from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SearchParams
-from tests.fakes.engine_runs import run
-from tests.fakes.tiny_model import random_sentences, state_of, tiny_model, write_tiny_bundle
+from service.engine.wire import FinishReason, Hypothesis, Job, JobResult, SchedulerConfig, SearchParams
+from tests.fakes.engine_runs import hypotheses, run
+from tests.fakes.tiny_model import random_sentences, state_of, tiny_model, tiny_recurrent_model, write_tiny_bundle
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
 CONFIGS = {
@@ -102,13 +103,19 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def model(request: pytest.FixtureRequest) -> Transformer:
+RECURRENT = (Architecture.LSTM, Architecture.LSTM_ATTENTION)
+of_transformers = pytest.mark.parametrize("model", CONFIGS, indirect=True)
+
+
+@pytest.fixture(scope="module", params=[*CONFIGS, *RECURRENT])
+def model(request: pytest.FixtureRequest) -> Transformer | Recurrent:
+    if request.param in RECURRENT:
+        return tiny_recurrent_model(request.param)
     return tiny_model(CONFIGS[request.param], seed=7)
 
 
 @pytest.fixture(scope="module")
-def bundle(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(model: Transformer | Recurrent, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     directory = tmp_path_factory.mktemp("described") / "tiny"
     return write_tiny_bundle(model, directory, ("fp32", "int8"))
 
@@ -135,6 +142,8 @@ def test_fp32_graphs_give_the_model_s_log_probabilities(model, tmp_path):
     parity = compare(runner, model, samples)
     assert parity.largest_difference < 1e-4
     assert parity.same_best_token == 1.0
+    if isinstance(model, Recurrent):  # which has no scorer
+        return
     scorer = ScorerRunner(tmp_path / "fp32" / SCORER_NAME, tmp_path / "fp32" / ENCODER_NAME)
     found = compare_scorer(scorer, model, seeded_samples(model.config), usual_heads(model.config))
     assert max(asdict(found).values()) < 1e-4
@@ -202,6 +211,28 @@ def test_engine_ends_as_the_reference_search_under_every_rule(tmp_path):
         assert wanted[one] != wanted[other]
 
 
+@pytest.mark.usefixtures("each_engine")
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("model", ["ssru", *RECURRENT], indirect=True)
+def test_a_sentence_of_a_recurrent_decoder_is_bit_for_bit_itself_in_any_company(model, bundle, precision):
+    rng = np.random.default_rng(7)
+    jobs = [
+        Job(
+            id=number,
+            source_ids=tuple(source),
+            params=SearchParams(beam_size=int(rng.choice([1, 2, 4, 5])), max_target_tokens=int(rng.integers(1, 60))),
+        )
+        for number, source in enumerate(random_sentences(model.config, rng.integers(2, 40, 20).tolist(), 7))
+    ]
+    runner = CpuRunner(bundle, precision=precision)
+
+    together = run(EngineLoop(runner, SchedulerConfig(max_rows=60, max_encode_tokens=200)), jobs, rng)
+
+    for job in jobs:
+        assert hypotheses(run(EngineLoop(runner), [job])[job.id]) == hypotheses(together[job.id]), f"job {job.id}"
+
+
+@of_transformers
 @pytest.mark.usefixtures("each_engine")
 def test_the_scorer_begins_and_ends_with_the_model_s_tokens(model, bundle):
     config, runner = model.config, CpuRunner(bundle, precision="fp32")

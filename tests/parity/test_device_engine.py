@@ -2,7 +2,7 @@
 
 import ctypes
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,13 +11,12 @@ import pytest
 from onnx import TensorProto
 
 from export.linear import FloatProducts
-from export.onnx_export import ExportOptions, Samples, export_bundle, write_cuda_graphs
-from export.source import ExportSource
-from model.bundle import Bundle, default_bundle_dir
-from model.tokenizer import Tokenizer
+from export.onnx_export import write_cuda_graphs
+from model.bundle import Bundle
 from model.transformer import Transformer
 from service.engine.beams import Candidates
 from service.engine.cpu.runner import MASKED, CpuRunner, open_session
+from service.engine.cuda.kv_cache import CudaEncoded
 from service.engine.cuda.memory import Block, Bytes
 from service.engine.cuda.runner import GRAPHS, CudaRunner, Launched
 from service.engine.device_errors import DeviceOutOfMemory
@@ -26,16 +25,8 @@ from service.engine.wire import FailureKind, Job, JobFailure, JobResult, Outcome
 from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import hypotheses, run
 from tests.fakes.host_device import HostDevice, HostRegion
-from tests.fakes.own_text import own_sentences
 from tests.fakes.steered_jobs import steered
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, state_of, tiny_config, tiny_model, write_tiny_bundle
-from tests.parity.model_pair import num_sentences
-
-
-def device_runner(bundle: Bundle, graphs: Path) -> CudaRunner:
-    """A runner of float16 graphs in a directory, on the CPU."""
-    sessions = {name: open_session(graphs / f"{name}.onnx", 1) for name in GRAPHS}
-    return CudaRunner(bundle, sessions, HostDevice())
 
 
 def float32_twin(bundle: Bundle, model: Transformer, directory: Path, device: HostDevice | None = None) -> CudaRunner:
@@ -46,6 +37,7 @@ def float32_twin(bundle: Bundle, model: Transformer, directory: Path, device: Ho
 
 
 SEEDS = (1, 2)
+FAULTY_TOKEN = 7
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +271,29 @@ def test_each_job_ends_once_whatever_happens_while_a_step_is_under_way(bundle, l
     assert [loop._under_way, loop._lanes, loop._arrived_at] == [{}, {}, {}]
 
 
+def test_a_sentence_without_numbers_fails_alone_and_leaves_its_slot_clean(twin, monkeypatch):
+    """What is in its keys and values must not reach the sentence that gets its place, behind whatever mask."""
+    encode: Callable[[Sequence[Sequence[int]]], CudaEncoded] = twin.encode
+
+    def faulty(sources: Sequence[Sequence[int]]) -> CudaEncoded:
+        found = encode(sources)
+        for index, source in enumerate(sources):
+            if source[0] == FAULTY_TOKEN:
+                found.memory.numpy()[:, index] = np.nan  # shares its memory
+        return found
+
+    sound = [job for job in jobs(60, 3) if job.source_ids[0] != FAULTY_TOKEN]
+    bad = [job._replace(id=100 + job.id, source_ids=(FAULTY_TOKEN, *job.source_ids)) for job in sound[::4]]
+    expected = tokens(run(EngineLoop(twin), sound))
+    monkeypatch.setattr(twin, "encode", faulty)
+
+    outcomes = run(EngineLoop(twin, SchedulerConfig(max_rows=16)), sorted([*bad, *sound], key=lambda job: job.id % 100))
+
+    failures = {outcomes.pop(job.id) for job in bad}
+    assert {failure.kind for failure in failures if isinstance(failure, JobFailure)} == {FailureKind.NON_FINITE}
+    assert tokens(outcomes) == expected
+
+
 def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alone(bundle, tmp_path):
     """The batch is filled up, and the next one has come before its keys and values are used."""
     runner = float32_twin(bundle, tiny_model(tiny_config(vocab_size=VOCABULARY)), tmp_path / "graphs")
@@ -295,70 +310,3 @@ def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alo
         found = encoded.memory.numpy()[:, index, :, : len(source)]
         assert encoded.lengths[index] == len(source)
         np.testing.assert_allclose(found, expected.memory.numpy()[:, 0, :, : len(source)], atol=1e-5)
-
-
-def test_too_little_memory_fails_that_batch_and_halves_the_next_ones(twin, monkeypatch):
-    launch = twin.launch
-
-    def launch_few(tokens, *args, **options):
-        if len(tokens) > 10:
-            raise DeviceOutOfMemory("Failed to allocate memory for requested buffer of size 1")
-        return launch(tokens, *args, **options)
-
-    monkeypatch.setattr(twin, "launch", launch_few)
-    params = SearchParams(beam_size=4, max_target_tokens=4)
-    some = [Job(id=n, source_ids=(5, 6, 2), params=params) for n in range(100)]
-    loop = EngineLoop(twin, SchedulerConfig(max_rows=128))
-
-    outcomes = run(loop, some)
-
-    failed = [outcome for outcome in outcomes.values() if isinstance(outcome, JobFailure)]
-    assert {outcome.kind for outcome in failed} == {FailureKind.OUT_OF_MEMORY}
-    assert len(failed) == 32 + 16  # of 128 and of 64 rows; 32 rows fit
-    assert loop._scheduler.config.max_rows == 32
-    assert all(isinstance(outcomes[n], JobResult) for n in range(48, 100))
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    directory = tmp_path_factory.mktemp("trained") / "gpu"
-    source = ExportSource.load(default_bundle_dir())
-    options = ExportOptions(precisions=("fp32", "fp16"), keep_weights=False)
-    return export_bundle(source, directory, options, Samples())
-
-
-@pytest.mark.slow
-def test_half_precision_gives_the_trained_models_tokens(trained):
-    tokenizer = Tokenizer.load(trained.tokenizer_path)
-    params = SearchParams(beam_size=4, max_target_tokens=60)
-    some = [
-        Job(id=n, source_ids=tuple(tokenizer.encode(line)), params=params)
-        for n, line in enumerate(own_sentences(40, seed=3))
-    ]
-
-    expected = tokens(run(EngineLoop(CpuRunner(trained, precision="fp32")), some))
-    found = tokens(run(EngineLoop(device_runner(trained, trained.path("fp16"))), some))
-
-    assert sum(found[n] == expected[n] for n in expected) >= len(expected) - 1
-
-
-@pytest.mark.slow
-def test_slots_give_the_trained_models_tokens_whatever_is_asked_for(trained, tmp_path):
-    """Sentences in float32 that join a few at a time, with any beam and options, and some of them alone."""
-    source, random = ExportSource.load(default_bundle_dir()), np.random.default_rng(1)
-    write_cuda_graphs(source.config, source.state, FloatProducts(dtype=TensorProto.FLOAT), tmp_path / "fp32")
-    sessions = {name: open_session(tmp_path / f"fp32/{name}.onnx", 1) for name in GRAPHS}
-    runner = CudaRunner(trained, sessions, HostDevice(), masked=MASKED)
-    tokenizer = Tokenizer.load(trained.tokenizer_path)
-    some = []
-    for number, line in enumerate(own_sentences(num_sentences(30), seed=7)):
-        params = SearchParams(beam_size=int(random.choice([1, 4, 5])), max_target_tokens=60)
-        plain = Job(id=number, source_ids=tuple(tokenizer.encode(line)), params=params)
-        some.append(steered(plain, random, 8_000) if number % 3 == 0 else plain)
-
-    expected = tokens(run(EngineLoop(CpuRunner(trained, precision="fp32")), some))
-    found = tokens(run(EngineLoop(runner, SchedulerConfig(max_rows=256)), some, random))
-    alone = {job.id: tokens(run(EngineLoop(runner), [job]))[job.id] for job in some[::10]}
-
-    assert found == expected
-    assert alone == {number: expected[number] for number in alone}

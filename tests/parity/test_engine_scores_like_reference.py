@@ -1,7 +1,6 @@
 """The engine's scorer against PyTorch, and a pair alone against the same pair among others: the same bits."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +9,12 @@ from export.heads import usual_heads
 from export.verify import ForcedInputs, reference_scores
 from model.bundle import Bundle
 from model.config import BOS_ID, EOS_ID
-from model.tokenizer import Tokenizer
 from model.tools.attention import AttentionPart, attention_weights
 from model.transformer import Transformer
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
 from service.engine.wire import FailureKind, Job, JobFailure, JobResult, SchedulerConfig, SearchParams, TokenScores
-from tests.fakes.engine_runs import hypotheses, run
-from tests.fakes.own_text import own_sentences
+from tests.fakes.engine_runs import run
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 
 GREEDY = SearchParams(beam_size=1, max_target_tokens=60)
@@ -31,12 +28,6 @@ def model() -> Transformer:
 @pytest.fixture(scope="module")
 def tiny(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return write_tiny_bundle(model, tmp_path_factory.mktemp("bundles") / "tiny", ("fp32", "int8"))
-
-
-@pytest.fixture(scope="module")
-def scoring_bundle(tmp_path_factory: pytest.TempPathFactory, trained_bundles: dict[str, Path]) -> Path:
-    """The trained model in fp32, whose bundle has a scorer."""
-    return trained_bundles["fp32"]
 
 
 def jobs_of(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Job]:
@@ -114,25 +105,6 @@ def test_a_pair_among_others_gets_the_bits_that_it_gets_alone(tiny, model, preci
         found = together[job.id]
         assert isinstance(found, JobResult)
         assert [found.scores] == scored(runner, [job])
-
-
-@pytest.mark.usefixtures("each_engine")
-def test_the_trained_model_gives_its_own_translations_the_score_of_the_search_and_the_same_bits_in_company(
-    scoring_bundle,
-):
-    bundle = Bundle.load(scoring_bundle)
-    runner, tokenizer = CpuRunner(bundle), Tokenizer.load(bundle.tokenizer_path)
-    sources = [tuple(tokenizer.encode(text)) for text in own_sentences(60)]
-    searches = [Job(id=number, source_ids=source, params=GREEDY) for number, source in enumerate(sources)]
-    results = run(EngineLoop(runner), searches)
-    best = [hypotheses(results[search.id])[0] for search in searches]
-    jobs = jobs_of([(source, hypothesis.token_ids) for source, hypothesis in zip(sources, best, strict=True)])
-
-    together = scored(runner, jobs)
-
-    assert together == [scores for job in jobs for scores in scored(runner, [job])]
-    for hypothesis, scores in zip(best, together, strict=True):
-        assert sum(scores.log_probs) / len(scores.log_probs) == pytest.approx(hypothesis.score, abs=1e-4)
 
 
 @pytest.mark.usefixtures("each_engine")

@@ -3,7 +3,6 @@
 CTranslate2 runs in float32, which it makes of whatever type the file has, as the importer does.
 """
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,50 +44,6 @@ def neighbour(directory: Path, sources: Sequence[Sequence[str]], beam_size: int,
         list(map(list, sources)), beam_size=beam_size, min_decoding_length=0, max_decoding_length=longest
     )
     return [result.hypotheses[0] for result in results]
-
-
-@pytest.fixture(scope="module")
-def models() -> Path:
-    """The folder with real models of others."""
-    if "DRAGOMAN_TEST_MODELS" not in os.environ:
-        pytest.skip("DRAGOMAN_TEST_MODELS names no folder")
-    return Path(os.environ["DRAGOMAN_TEST_MODELS"])
-
-
-class TestRealModel:
-    """A transliteration of Arabic, really trained, of every file version and type (OpenNMT, MIT)."""
-
-    @pytest.mark.usefixtures("each_engine")
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "v1/aren-transliteration-i16",
-            "v2/aren-transliteration",
-            "v2/aren-transliteration-i8",
-            pytest.param("v1/aren-transliteration", marks=pytest.mark.thorough),
-            pytest.param("v2/aren-transliteration-i16", marks=pytest.mark.thorough),
-        ],
-    )
-    def test_words_get_ctranslate2s_tokens(self, models, name, tmp_path):
-        directory = models / "ctranslate2" / name
-        bundle = import_model(directory, tmp_path / "bundle", OPTIONS)
-        tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer)
-        words = ["\u0622 \u062a \u0632 \u0645 \u0648 \u0646", *some_words(directory)]
-        sources = [tokenizer.encode(word) for word in words]
-
-        for beam_size in BEAMS:
-            ours = tokens_of(bundle, sources, beam_size)
-
-            assert ours == neighbour(directory, [word.split() for word in words], beam_size)
-            assert "".join(ours[0]) == "atzmon"
-
-
-def some_words(directory: Path) -> list[str]:
-    """Made-up words of the model's letters, the more common ones more often."""
-    lines = (directory / "source_vocabulary.txt").read_text(encoding="utf-8").splitlines()
-    letters = [line for line in lines if not line.startswith("<")]
-    weights, choice = [1 / (rank + 2) for rank in range(len(letters))], random.Random(5)
-    return [" ".join(choice.choices(letters, weights, k=choice.randint(2, 12))) for _ in range(NUM_SENTENCES)]
 
 
 @pytest.mark.usefixtures("each_engine")

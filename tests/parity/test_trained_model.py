@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
 
+from export.runner import GraphRunner
 from export.source import ExportSource
-from export.verify import reference_model
-from model.bundle import Bundle
+from export.verify import TOLERANCES, compare, reference_model, translated_samples
+from model.bundle import WEIGHTS_NAME, Bundle, default_bundle_dir
 from model.search import BeamConfig, beam_search, score
 from model.tokenizer import Tokenizer
 from service.engine.cpu.runner import CpuRunner
@@ -125,3 +127,26 @@ def test_int8_translates_nearly_as_fp32_does(trained_bundles):
     )
 
     assert sacrebleu.corpus_chrf(int8, [fp32]).score >= MIN_INT8_CHRF
+
+
+SENTENCES = [
+    "The children are playing in the garden.",
+    "A man in a blue shirt is standing on a ladder cleaning a window.",
+    "Yes.",
+    "Where did you put the keys that I gave you yesterday, and why is the door still open?",
+    "Two dogs run through the snow.",
+]
+
+
+def test_the_shipped_graphs_are_within_the_stated_tolerance_of_the_kept_weights() -> None:
+    bundle = Bundle.load(default_bundle_dir())
+    assert WEIGHTS_NAME in bundle.manifest.files
+    source, tokenizer = ExportSource.load(bundle.directory), Tokenizer.load(bundle.tokenizer_path)
+    sentences = [tokenizer.encode(text) for text in SENTENCES]
+
+    for precision, variant in bundle.manifest.variants.items():
+        runner = GraphRunner(bundle.path(variant.encoder), bundle.path(variant.decoder_step), source.config)
+        samples = translated_samples(runner, source.config, sentences)
+        parity = compare(runner, reference_model(source.config, source.state), samples)
+        parity.require(precision, TOLERANCES[precision])
+        assert np.isfinite(parity.largest_difference)

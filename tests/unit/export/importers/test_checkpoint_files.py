@@ -2,19 +2,15 @@
 
 import json
 import struct
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
 
 from export.importers.checkpoint import CheckpointWeights
 from export.importers.foreign import ForeignModelError
-from export.importers.model_bin import ModelFile
-from tests.unit.export.importers.test_model_bin import model_bin, variable
 
 SHAPES = {"a": (4, 6), "b": (6,), "c": (3, 2, 2)}
 GOOD = save({name: torch.ones(shape, dtype=torch.float16) for name, shape in SHAPES.items()})
@@ -63,22 +59,3 @@ def test_an_index_that_names_files_elsewhere_is_refused(tmp_path: Path, name: st
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
 
     assert "which is no file beside it" in refusal(tmp_path / "model")
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32])
-def test_reading_takes_no_more_than_twice_the_file(tmp_path: Path, dtype: type) -> None:
-    """Also of int8, which four times as many bytes of float32 are made of."""
-    numbers: Any = np.ones((8_192, 4_096), dtype)
-    scales = variable("w/weight_scale", np.ones(8_192, np.float32))
-    (tmp_path / "model.bin").write_bytes(model_bin([variable("w/weight", numbers), scales]))
-    del numbers
-    tracemalloc.start()
-    try:
-        array = ModelFile(tmp_path / "model.bin").array("w/weight")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-    assert isinstance(array, np.memmap)
-    assert (array[0] == 1).all()
-    assert peak < 2 * (tmp_path / "model.bin").stat().st_size

@@ -1,17 +1,15 @@
 """Translations that are given: scored together where their shapes are alike, each for itself, and among searches."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bundle import BundleError
 from model.config import BOS_ID, EOS_ID
 from service.engine.cpu.runner import CpuEncoded
-from service.engine.loop import EngineLoop
 from service.engine.scheduler import scorer_batches
 from service.engine.wire import (
     FailureKind,
@@ -49,12 +47,6 @@ def test_given_translation_gets_its_log_probabilities_and_its_attention():
     assert (hypothesis.token_ids, hypothesis.finish_reason) == ((8, 9), FinishReason.END_OF_SENTENCE)
     assert hypothesis.score == pytest.approx(sum(expected) / 3**0.5)
     assert outcome.num_steps == 1
-
-
-def test_empty_translation_is_its_end_alone():
-    found = scores(run(engine(), [scoring(0, (5, 6), ())])[0])
-
-    assert found.log_probs == pytest.approx([random_script((5, 6, EOS_ID), (BOS_ID,))[EOS_ID]])
 
 
 def test_those_of_one_shape_run_together_and_searches_go_on_beside_them():
@@ -119,26 +111,3 @@ def test_runs_hold_every_pair_once_keep_to_the_limit_and_pad_each_as_if_it_were_
         shapes = {scored_shape(len(each.source_ids), len(each.scored_ids or ()) + 1) for each, _ in batch}
         assert len(shapes) == 1
         assert len(batch) == 1 or len(batch) * sum(shapes.pop()) <= 192
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 1 << 32))
-def test_joining_and_leaving_never_changes_what_a_pair_gets(seed):
-    random = np.random.default_rng(seed)
-
-    def ids(most: int) -> list[int]:
-        return [int(token) for token in random.integers(5, 15, random.integers(1, most))]
-
-    jobs = [
-        scoring(number, ids(30), ids(30)) if random.random() < 0.6 else job(number, ids(10), beam_size=3)
-        for number in range(12)
-    ]
-    loop = EngineLoop(FakeRunner(), replace(SchedulerConfig(), max_rows=8))
-
-    outcomes = run(loop, jobs, arrivals=random)
-
-    for each in jobs:
-        alone, found = run(EngineLoop(FakeRunner()), [each])[each.id], outcomes[each.id]
-        assert tokens(found) == tokens(alone)
-        assert getattr(found, "scores", None) == getattr(alone, "scores", None)
-    assert_nothing_is_left(loop)

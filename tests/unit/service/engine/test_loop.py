@@ -18,7 +18,6 @@ from service.engine.wire import (
     Outcome,
     SchedulerConfig,
     SearchParams,
-    StepStats,
 )
 from tests.fakes.clock import Clock
 from tests.fakes.engine_runs import (
@@ -84,17 +83,6 @@ def test_sentence_with_nan_fails_alone_and_leaves_nothing_behind():
     assert tokens(run(loop, [again])[9]) == tokens(alone(again))
 
 
-def test_decoder_that_fails_takes_the_engine_with_it():
-    def broken(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        raise RuntimeError("cannot tell whose fault this is")
-
-    loop = engine(FakeRunner(broken))
-    loop.submit(job(0))
-
-    with pytest.raises(RuntimeError, match="cannot tell"):
-        loop.step()
-
-
 @pytest.mark.promise("B2")
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
@@ -138,40 +126,6 @@ def test_finished_job_frees_its_rows_before_the_next_step():
     assert len(runner.encoded) == 3  # job 2 took the place at once
 
 
-def test_beam_sizes_long_sources_and_shortlists_decode_in_groups_of_their_own():
-    runner = Recorder(never_ending)
-    loop = engine(runner)
-    lengths_and_beams = [(3, 2), (63, 2), (64, 2), (127, 2), (128, 3), (200, 3), (3, 1)]  # one more: end-of-sentence
-    for number, (length, beam_size) in enumerate(lengths_and_beams):
-        loop.submit(job(number, [5] * length, beam_size=beam_size))
-    loop.submit(job(9, beam_size=5, use_shortlist=True))
-    loop.submit(job(10, beam_size=5))
-
-    loop.step()
-
-    assert sorted(runner.step_rows) == [1, 4, 4, 5, 5, 6]
-    assert sorted(runner.states) == [(1, False), (2, False), (2, False), (3, False), (5, False), (5, True)]
-
-
-def test_states_of_groups_long_unused_are_given_up():
-    runner = Recorder()
-    loop = engine(runner)
-    for number, beam_size in enumerate((1, 2, 3, 4, 5, 3, 4, 2)):
-        run(loop, [job(number, beam_size=beam_size)])
-
-    assert [beam_size for beam_size, _ in runner.states] == [1, 2, 3, 4, 5, 2]  # those of 3 and 4 were still there
-
-
-def test_state_that_grew_is_given_up_with_its_last_sentence():
-    runner = Recorder(never_ending)
-    loop = engine(runner, max_rows=1_000, max_encode_tokens=100_000, max_source_tokens=100_000)
-    run(loop, [job(0, beam_size=1, max_target_tokens=1), *(job(n, max_target_tokens=1) for n in range(1, 300))])
-
-    run(loop, [job(300, beam_size=1), job(301)])
-
-    assert [beam_size for beam_size, _ in runner.states] == [1, 2, 2]
-
-
 def test_jobs_that_come_next_are_encoded_with_those_that_start_and_not_again():
     runner = Recorder()
     loop = engine(runner, max_rows=2)
@@ -204,16 +158,6 @@ def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_othe
     assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
     assert len(runner.runs) == 4
     assert_nothing_is_left(loop)
-
-
-def test_encoder_runs_are_of_similar_length_and_limited_in_tokens():
-    lengths = [100, 3, 60, 61, 5, 4, 300, 62, 5, 191]
-    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
-
-    batches = [[len(each.source_ids) for each in batch] for batch in encoder_batches(jobs, 192)]
-
-    assert batches == [[3, 4, 5, 5], [60, 61, 62], [100], [191], [300]]
-    assert list(encoder_batches([], 192)) == []
 
 
 @settings(max_examples=25, deadline=None)
@@ -261,30 +205,6 @@ def test_times_of_a_job_begin_with_its_submission():
     assert stats.step_decode_s == [0.5] * result.num_steps
     assert stats.step_beam_s == [0.0] * result.num_steps
     assert stats.busy_s == 2.0 + 0.5 * result.num_steps
-
-
-def test_statistics_count_what_happened_since_they_were_last_taken():
-    loop = engine(max_rows=6)
-    for each in (job(0, [5, 6, 7, 8, 9]), job(1, [5]), job(2), job(3)):
-        loop.submit(each)
-    loop.step()
-    loop.step()
-    loop.cancel(0)
-    loop.step()
-
-    stats = loop.take_stats()
-
-    assert stats.steps == 3
-    assert stats.step_rows == [6, 6, 6]
-    assert stats.rows == 18
-    assert stats.encoded_sentences == 4
-    assert stats.source_tokens == 6 + 2 + 4 + 4
-    assert stats.padded_source_tokens == 4 * 6  # the fourth was encoded ahead
-    assert stats.wasted_steps == 2
-    assert (stats.live_rows, stats.waiting_jobs) == (6, 0)
-    assert loop.take_stats() == StepStats(
-        live_rows=6, max_rows=6, max_source_tokens=SchedulerConfig().max_source_tokens
-    )
 
 
 @pytest.mark.promise("A15")
@@ -410,29 +330,3 @@ def test_sentences_that_end_have_their_results_where_memory_ends_as_they_leave_a
     assert_nothing_is_left(loop)
     assert loop.take_stats().max_rows == 4
     assert kind_of(run(loop, [job(4)])[4]) is None
-
-
-@pytest.mark.promise("A15")
-@pytest.mark.parametrize("fails_at", [0, 1])
-def test_jobs_that_are_dropped_without_memory_end_as_dropped_and_those_beside_them_for_want_of_it(fails_at):
-    clock = Clock(100.0)
-    loop = engine(Crowded(never_ending, fails_at), clock, max_rows=8)
-    for number, deadline in enumerate([None, 101.0, None, None]):
-        loop.submit(job(number, deadline=deadline))
-    loop.submit(job(4, beam_size=1))  # in another group, and not yet started
-    assert loop.step() == []
-    loop.cancel(3)
-    clock.now = 102.0
-
-    outcomes = loop.step()
-
-    assert {outcome.job_id: kind_of(outcome) for outcome in outcomes} == {
-        0: FailureKind.OUT_OF_MEMORY,
-        1: FailureKind.DEADLINE,
-        2: FailureKind.OUT_OF_MEMORY,
-        3: FailureKind.CANCELLED,
-    }
-    assert len(outcomes) == 4
-    assert kind_of(run(loop)[4]) is None
-    assert_nothing_is_left(loop)
-    assert loop.take_stats().max_rows == 4

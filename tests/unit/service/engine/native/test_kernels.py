@@ -48,6 +48,7 @@ def found_by_test(compiler: list[str], objects: list[str], directory: Path) -> l
     return subprocess.run([program], check=False, capture_output=True, text=True).stdout.splitlines()
 
 
+@pytest.mark.thorough  # compiles for a minute; tests/parity has what the sets of this CPU make of a model
 def test_every_set_that_this_cpu_runs_gives_what_the_plain_kernels_give(compiler, tmp_path):
     sets = [name for name in SET_FLAGS if can_run(name)]
     # The others are not compiled: their names mean kernels that are there, and that nothing looks for.
