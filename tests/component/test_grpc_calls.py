@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from google.rpc import error_details_pb2
 
 from service.api.auth import Authenticator, authenticator, digest_of, generate_key
 from service.api.grpc.handlers import MAX_UNREAD, CallHandlers
@@ -190,21 +189,6 @@ class TestErrors:
         status = status_of(received)
         assert (status.code, status.message) == (code.value[0], str(error))
         assert await harness.books() == {code.name: 1.0}
-
-    async def test_bad_field_is_named_for_programs(self, harness):
-        harness.behaviour = raising(InvalidInput("bad beam", field="options.beam_size"))
-
-        status = status_of(await failure(harness.one()))
-
-        info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-        assert status.details[0].Unpack(info)
-        assert status.details[1].Unpack(request)
-        assert (info.reason, info.domain, dict(info.metadata)) == (
-            "INVALID_ARGUMENT",
-            "dragoman",
-            {"field": "options.beam_size"},
-        )
-        assert request.field_violations[0].field == "options.beam_size"
 
     async def test_text_of_a_bug_reaches_neither_the_caller_nor_the_log(self, harness, log):
         harness.behaviour = raising(RuntimeError(f"cannot process {SECRET}"))

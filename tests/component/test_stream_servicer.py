@@ -65,29 +65,6 @@ async def test_message_with_more_texts_than_a_request_may_have_is_refused(harnes
     fits.cancel()
 
 
-@pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
-async def test_place_of_a_stream_comes_back_however_it_ends(harness, calls, how):
-    harness.model.gates["never"] = asyncio.Event()
-    call = calls.translate_stream()
-    await send(call, *(["x"] if how == "done" else ["never"]))
-    await harness.model.begun.get()
-    assert (harness.admission.streams, harness.admission.requests) == (1, 1)
-
-    if how == "done":
-        await call.done_writing()
-        assert [answer.id async for answer in answers_of(call)] == [0]
-    elif how == "cancelled":
-        call.cancel()
-    else:
-        await send(call, "never")  # the id again
-        await failure(anext(answers_of(call)))
-
-    async with asyncio.timeout(5):
-        while harness.admission.requests:  # noqa: ASYNC110  the server's side of a call raises no events here
-            await asyncio.sleep(0.01)
-    assert (harness.admission.streams, harness.admission.tokens, harness.admission.characters) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("limits", [SHORT_LIMITS])
 async def test_stream_that_lasts_too_long_ends(harness, calls):
     error = await failure(anext(answers_of(calls.translate_stream())))

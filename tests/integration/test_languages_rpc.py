@@ -83,9 +83,12 @@ async def test_detect_language(server):
 async def test_included_models_translate_a_mixed_request_each_text_from_its_language(tmp_path):
     with start(None, tmp_path, DRAGOMAN_ENGINE__RUNNER_FACTORY="") as server, Client(server.address) as client:
         result = client.translate(["The cat sleeps.", "Der Hund schläft.", "42", "Two children play in the garden."])
+        named = [client.translate(["Hi."], source_language=source).model for source in ("", "de")]
+        listed = [model.name for model in client.models()]
 
     languages = [translation.detected_language for translation in result.translations]
     texts = [translation.text for translation in result.translations]
     assert languages == ["en", "de", "", "en"]
+    assert (named, listed) == (["en-de", "de-en"], ["en-de", "de-en"])
     assert (result.model, texts[0], texts[1]) == ("en-de,de-en", "Die Katze schläft.", "The dog is sleeping.")
     assert "Kinder" in texts[3]

@@ -53,23 +53,6 @@ class TestLibreTranslate:
         assert "warnings" not in none.json()
         assert "x-translation-warnings" not in none.headers
 
-    def test_forms_say_the_same_as_json(self, server):
-        fields = [("q", "déjà vu\r\nok"), ("source", "en"), ("target", "de"), ("format", "text"), ("api_key", "")]
-        answers = [
-            post(server.http_port, "/translate", **dict(fields)),
-            post_form(server.http_port, "/translate", *fields),
-            post_multipart(server.http_port, "/translate", fields),
-        ]
-
-        assert [answer.status for answer in answers] == [200] * 3
-        assert len({answer.body for answer in answers}) == 1
-
-    def test_html_keeps_its_tags(self, server):
-        text = '<p title="a">The <b>cat</b> sleeps.</p><!-- x -->'
-        answer = post(server.http_port, "/translate", q=text, source="en", target="de", format="html").json()
-
-        assert answer["translatedText"] == text
-
     @pytest.mark.parametrize("target", ["iw", "he", "zt", "zh-TW", "zh-Hant"])
     def test_codes_of_other_days_mean_what_they_meant(self, server, target):
         assert post(server.http_port, "/translate", q="ok", source="en", target=target).status == 200

@@ -1,21 +1,23 @@
 """A server of several edges, all of which listen on its ports: each answers for the whole server."""
 
-import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
+import grpc
 import pytest
 
 from protos import translation_pb2 as pb
-from service.addresses import Address
-from tests.fakes.calls import SCORE, calling
+from tests.fakes.calls import SCORE, TRANSLATE, code_of, eventually
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.echo_runner import BEST
 from tests.fakes.edges import TWO_EDGES, calling_each_edge, http_to_each_edge
 from tests.fakes.http_requests import ask, post, post_multipart
 from tests.fakes.secured_server import Keys, keys, with_key
 from tests.fakes.server_process import ServerProcess, start
+from tests.fakes.streams import LONG, message, opened
 
 __all__ = ["keys"]
 
@@ -93,6 +95,32 @@ async def test_edges_share_what_was_answered(server: ServerProcess, keys: Keys):
     assert (asked("hit") - before[0], asked("miss") - before[1]) == (1.0, 1.0)
 
 
+@pytest.mark.promise("G6")
+async def test_what_a_killed_edge_had_in_flight_leaves_engine_and_gauges_and_is_counted(start_server):
+    server = start_server(**TWO_EDGES, DRAGOMAN_LISTEN__METRICS_PORT="0")  # which the scheduler process serves
+
+    def in_flight() -> tuple[float, float, float]:
+        calls = server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:])
+        return calls, server.metric("dragoman_streams"), server.metric("dragoman_running_jobs")
+
+    async with calling_each_edge(server) as connections:
+        (victim, (lost,)), (_, (kept,)) = connections.items()
+        with server.held():
+            held, other = [lost.translate(LONG) for _ in range(3)], kept.translate(LONG)
+            streams = [await opened(calls, message((1, LONG))) for calls in (lost, kept)]
+            await eventually(lambda: in_flight() == (4, 2, 6))
+
+            os.kill(victim, signal.SIGKILL)
+
+            assert [await code_of(call) for call in held] == [grpc.StatusCode.UNAVAILABLE] * 3
+            await eventually(lambda: in_flight()[:2] == (1, 1))
+        assert (await other).translations[0].hypotheses[0].text == LONG
+        await eventually(lambda: in_flight() == (0, 1, 0))
+        assert server.metric("dragoman_requests_total", code="UNAVAILABLE") == 4
+        assert server.metric("dragoman_token_budget_used_ratio") == 0
+        streams[1].cancel()
+
+
 def test_each_edge_says_whether_the_server_is_ready(server, edges):
     for path, body in (("/healthz", b"alive\n"), ("/readyz", b"ready\n"), ("/health", b'{"status":"ok"}')):
         assert [ask(edge, "GET", path).body for edge in edges] == [body] * 2
@@ -104,15 +132,3 @@ def test_file_that_one_edge_has_translated_is_fetched_from_another(edges, keys):
     path = urlsplit(answer.json()["translatedFileUrl"]).path
 
     assert ask(edges[1], "GET", path).body == b"The cat sleeps.\n"
-
-
-@pytest.mark.promise("I9")
-async def test_both_ports_are_reached_at_ipv4_and_ipv6(server, keys):
-    for host in ("127.0.0.1", "::1"):
-        connection = HTTPConnection(host, server.http_port, timeout=120.0)
-        answer = await asyncio.to_thread(ask, connection, "GET", "/readyz")
-        connection.close()
-        async with calling(str(Address(host, server.grpc_port))) as calls:
-            assert await calls.texts("Hi.", model="en-de", metadata=with_key(keys.shop)) == ["Hi."]
-
-        assert answer.status == 200

@@ -1,7 +1,6 @@
 """Settings of the real server: each one changed makes the difference it promises."""
 
 import grpc
-import pytest
 
 from protos import translation_pb2 as pb
 from tests.fakes.calls import calling, details_of, failure
@@ -28,12 +27,3 @@ async def test_limits_of_a_request_can_be_set(start_server):
     assert details_of(too_wide) == "options.beam_size is 2, from 1 to 1 is accepted"
     assert too_large.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert default.translations[0].hypotheses[0].text == "a"  # the model's default beam of 2 is cut to the limit
-
-
-async def test_server_listens_where_it_is_told(start_server):
-    server = start_server(DRAGOMAN_LISTEN__GRPC_HOST="127.0.0.2", DRAGOMAN_LISTEN__HTTP_HOST="127.0.0.3")
-
-    async with calling(f"127.0.0.2:{server.grpc_port}") as calls:
-        assert await calls.texts("a") == ["a"]
-    with pytest.raises(OSError, match="refused"):
-        server.get("/healthz")

@@ -67,11 +67,6 @@ class TestTls:
         assert await succeeds(server, trusting(ours))
         assert len(server.log_text().splitlines()) - lines <= 3  # at most one line each, by gRPC itself
 
-    async def test_expired_certificate_is_refused_by_callers(self, start_server, ours):
-        server = start_server(**tls_settings(ours.issue("expired", is_expired=True)))
-
-        assert "renew the server's certificate" in await refusal(server, trusting(ours))
-
     async def test_client_without_a_certificate_of_the_authority_gets_no_connection(self, start_server, ours, others):
         server = start_server(**tls_settings(ours.issue("server"), ours.certificate))
 

@@ -93,7 +93,6 @@ DOES_NOT_RUN = "did not start: RuntimeError: the model does not run"
     ("spoil", "reason"),
     [
         pytest.param(write("fp32/encoder.onnx", NOISE), "encoder.onnx cannot be loaded", id="noise"),
-        pytest.param(write("fp32/decoder_step.onnx", b""), "decoder_step.onnx cannot be loaded", id="empty"),
         pytest.param(shorten_weights, "cannot be loaded by ONNX Runtime", id="short weights"),
         pytest.param(swap_graphs, DOES_NOT_RUN, id="swapped"),
         pytest.param(change_config, DOES_NOT_RUN, id="layers that are not there"),
@@ -107,7 +106,6 @@ async def test_graph_that_cannot_be_is_refused_with_its_file(bundle, spoil, reas
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        pytest.param(write("fp32/encoder.onnx", NOISE), "fp32/encoder.onnx is no graph", id="noise"),
         pytest.param(write("fp32/decoder_step.onnx", b""), "fp32/decoder_step.onnx has no weights", id="empty"),
         pytest.param(shorten_weights, r"weights.data ends before \w+", id="short weights"),
         pytest.param(change_config, r"key_value.bias has shape \(64,\), \(128,\) is needed", id="layers"),
@@ -121,7 +119,6 @@ async def test_weights_that_are_not_there_are_refused_with_their_file_by_the_nat
     ("content", "reason"),
     [
         pytest.param(NOISE, "shared.spm is not a SentencePiece model", id="noise"),
-        pytest.param(b"", "shared.spm is not a SentencePiece model", id="empty"),
         pytest.param(HUGE_PIECE, "shared.spm", id="one huge piece"),
         pytest.param(
             (default_bundle_dir() / "shared.spm").read_bytes(),

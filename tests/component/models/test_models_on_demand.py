@@ -23,12 +23,11 @@ from service.engine.worker import create_runner
 from service.errors import Overloaded, Unavailable
 from service.models import model_cache
 from service.models.call_scheduler import CallScheduler
-from service.models.version import ModelState, ModelVersion
+from service.models.version import ModelVersion
 from service.records import TranslationRequest
 from service.server.model_hosting import ModelParts
 from service.telemetry.usage import UsageMeter
 from service.translate.translator import Translator
-from tests.fakes.books import sample_of
 from tests.fakes.calls import eventually
 
 BUNDLE = Path(__file__).resolve().parents[2] / "compatibility" / "bundle_2026_11_21"
@@ -74,19 +73,12 @@ class Server:
     def host(self, name: str) -> ModelVersion:
         return next(host for host in self.registry.models if host.info.name == name)
 
-    def states(self) -> dict[str, ModelState]:
-        return {host.info.name: host.state for host in self.registry.models}
-
     @property
     def loaded(self) -> list[str]:
         return [host.info.name for host in self.registry.models if host.is_loaded]
 
     def pids(self, name: str) -> list[int]:
         return [engine.pid for engine in self.host(name).pool.snapshots(0.0) if engine.pid]
-
-    @property
-    def num_loads(self) -> int:
-        return int(sample_of(self.parts.metrics, "dragoman_model_load_seconds_count") or 0)
 
 
 def put(repository: Path, name: str, version: str = "1") -> None:
@@ -133,16 +125,6 @@ async def in_flight(server: Server, name: str) -> AsyncIterator["asyncio.Task[st
         yield call
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-async def test_start_loads_the_first_model_and_calls_load_the_others_once(tmp_path):
-    async with serving(tmp_path) as server:
-        at_start = server.states()
-        answers = [await server.translate("m03"), await server.translate("m03")]
-
-        assert at_start == {name: "serving" if name == "m01" else "unloaded" for name in NAMES}
-        assert server.registry.is_ready
-        assert (answers, server.loaded, server.num_loads) == (["m03", "m03"], ["m01", "m03"], 2)
 
 
 async def test_least_recently_used_model_makes_room_and_comes_back_when_it_is_called(tmp_path):
@@ -206,17 +188,6 @@ async def test_model_that_cannot_start_fails_its_own_calls_and_is_not_tried_for_
         assert await server.translate("m03") == "m03"
 
 
-async def test_model_is_unloaded_when_it_was_not_called_for_long(tmp_path):
-    async with serving(tmp_path) as server:
-        await server.translate("m02")
-        server.host("m01").in_use.used_at -= 500.0
-        await server.model_cache.look(time.monotonic() + 200.0)
-
-        assert server.loaded == ["m02"]
-        assert server.registry.is_ready
-        assert await server.translate("m01") == "m01"
-
-
 async def test_model_whose_jobs_wait_gets_one_more_engine_and_gives_it_back(tmp_path):
     async with serving(tmp_path) as server:
         pool = server.host("m02").pool
@@ -232,14 +203,3 @@ async def test_model_whose_jobs_wait_gets_one_more_engine_and_gives_it_back(tmp_
 
         assert pool.engines == 1
         assert await server.translate("m02") == "m02"
-
-
-async def test_new_version_is_tried_before_it_takes_the_place_of_the_old_one(tmp_path):
-    async with serving(tmp_path) as server:
-        put(tmp_path, "m02", "2")
-        put(tmp_path, "m03", "2")
-        (tmp_path / "m03" / "2" / "fp32" / "weights.data").write_bytes(b"")
-        await server.parts.reloader.reload()
-
-        versions = {host.info.name: host.info.version for host in server.registry.models}
-        assert (versions["m02"], versions["m03"], server.host("m02").state) == ("2", "1", "serving")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import model.train
 from model.checkpoint import RECIPE_NAME, CurveLog, load_checkpoint, step_directories
-from model.data import BatchGroups, TrainingBatch
+from model.data import TrainingBatch
 from model.train import Trainer, prepare_run
 from model.transformer import Transformer
 from tests.fakes.tiny_run import data, tiny_recipe, trainer
@@ -104,21 +104,6 @@ def test_the_whole_schedule_fits_the_minutes_that_are_given(data, tmp_path, monk
     assert rates[: top + 1] == sorted(rates[: top + 1])
     assert rates[top:] == sorted(rates[top:], reverse=True)
     assert 60 * minutes <= run.progress.elapsed_s < 60 * minutes + 10
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
-def test_batches_that_another_process_makes_are_the_same_from_any_place_on(data, tmp_path):
-    batches = trainer(data, tmp_path / "run").batches
-    made = list(itertools.islice(BatchGroups(batches, 2), 12))
-    begin = next(number for number, group in enumerate(made) if (group.epoch, group.batch) > (1, 2))
-
-    resumed = BatchGroups(batches, 2, epoch=made[begin - 1].epoch, skip=made[begin - 1].batch)
-    found = list(itertools.islice(resumed.prefetched(1, pinned=False), 12 - begin))
-
-    for group, expected in zip(found, made[begin:], strict=True):
-        assert (group.epoch, group.batch) == (expected.epoch, expected.batch)
-        for batch, same in zip(group.batches, expected.batches, strict=True):
-            assert all(map(torch.equal, batch, same))
 
 
 @pytest.fixture

@@ -6,19 +6,14 @@ from typing import cast
 
 import pytest
 
-from model.bundle import Bundle
 from model.config import EOS_ID
 from service.engine.loop import EngineLoop
 from service.engine.wire import FailureKind, FinishReason, Hypothesis, Job, JobFailure, JobResult, Outcome
 from service.errors import InternalError, InvalidInput, TooLong
 from service.local import LocalTranslator
 from service.models.codec import TextCodec
-from service.models.info import describe
-from service.models.repository import load_tokenizer
 from service.records import Segmentation, TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
-from tests.fakes.echo_bundle import write_echo_bundle
-from tests.fakes.echo_runner import EchoRunner
 from tests.fakes.model_info import OPTIONS, model_info
 
 INFO = model_info("backwards", default_options=replace(OPTIONS, max_target_tokens=50), max_source_tokens=10)
@@ -160,21 +155,3 @@ def test_a_caller_that_stops_early_leaves_nothing_behind():
 
     assert set(loop.cancelled) == {job.id for job in loop.submitted if len(job.source_ids) == 3}
     assert again == ["x", "y"]
-
-
-@pytest.fixture(scope="module")
-def echo_bundle(tmp_path_factory) -> Bundle:
-    return Bundle.load(write_echo_bundle(tmp_path_factory.mktemp("bundles") / "echo"))
-
-
-def test_the_real_loop_is_driven_to_the_end(echo_bundle):
-    codec = TextCodec(load_tokenizer(echo_bundle), max_characters=100, max_source_tokens=100)
-    loop = EngineLoop(EchoRunner(step_s=0.0, nan_length=5))
-    service = LocalTranslator(codec, loop, describe(echo_bundle), window=50)
-    texts = ["word " * (number % 7) + "ends" for number in range(200)]
-
-    translations = list(service.translate_all([*texts, "Hi."], TranslateOptions(beam_size=3)))
-
-    assert [translation.text for translation in translations[:-1]] == texts
-    assert isinstance(translations[-1].error, InternalError)  # its five tokens give NaN
-    assert loop.is_idle

@@ -224,7 +224,8 @@ async def test_body_that_is_not_what_its_type_says_is_refused(harness, body, con
     assert harness.codes() == {"INVALID_ARGUMENT": 1}
 
 
-async def test_body_over_the_limit_is_refused_and_counted(harness):
+@pytest.mark.promise("H6")
+async def test_body_over_the_limit_is_refused_and_counted_and_others_are_served(harness):
     reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
     writer.write(
         b"POST /ask HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1)
@@ -234,7 +235,8 @@ async def test_body_over_the_limit_is_refused_and_counted(harness):
 
     assert (answer.status, answer.headers["x-request-id"]) == (413, "mine")
     assert answer.json() == {"error": "the body is too large, at most 200000 bytes are accepted"}
-    assert harness.codes() == {"RESOURCE_EXHAUSTED": 1}
+    assert (await harness.send()).status == 200
+    assert harness.codes() == {"RESOURCE_EXHAUSTED": 1, "OK": 1}
 
 
 async def forever(asked: HttpRequest, call: Call) -> Response:
@@ -242,6 +244,7 @@ async def forever(asked: HttpRequest, call: Call) -> Response:
     raise AssertionError
 
 
+@pytest.mark.promise("H3")
 @pytest.mark.parametrize(("limit_s", "headers"), [(60.0, ["X-Request-Timeout-Ms: 30"]), (0.03, [])])
 async def test_deadline_of_the_caller_or_the_server_ends_the_work(limit_s, headers):
     async with running(Harness(limit_s=limit_s)) as harness:

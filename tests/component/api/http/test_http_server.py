@@ -143,22 +143,6 @@ async def test_endless_head_is_refused():
     assert answer[:13] in (b"", b"HTTP/1.1 400 ")
 
 
-@pytest.mark.parametrize("is_announced", [True, False])
-async def test_body_has_a_largest_size(is_announced):
-    def post(peer: Peer, size: int) -> Peer:
-        if is_announced:
-            return peer.ask("/echo", f"Content-Length: {size}", method="POST").send(bytes(size))
-        chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (size, bytes(size))
-        return peer.ask("/echo", "Transfer-Encoding: chunked", method="POST").send(chunk)
-
-    async with serving() as connect:
-        largest = await post(await connect(), MAX_BODY_BYTES).answer()
-        larger = await post(await connect(), MAX_BODY_BYTES + 1).answer()
-
-    assert largest.endswith(b"\r\n\r\n" + bytes(MAX_BODY_BYTES))
-    assert larger.startswith(b"HTTP/1.1 413 ")
-
-
 @pytest.mark.parametrize(
     "begun",
     [

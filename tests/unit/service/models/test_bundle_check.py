@@ -1,6 +1,5 @@
 """What makes a bundle one that may serve, before its graphs run."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,66 +60,27 @@ class TestFilesOfGraphs:
         with pytest.raises(BundleError, match=r"below/link lies beside the graphs"):
             check(bundle)
 
-    @pytest.mark.parametrize(
-        "location", ["../w.data", "{outside}/w.data", "link", "a/../../w.data", "*/_ORT_MEM_ADDR_/*"]
-    )
-    @pytest.mark.parametrize("place", ["initializer", "constant", "branch", "function"])
-    def test_onnx_runtime_opens_no_graph_that_reads_a_file_outside_its_directory(self, tmp_path, place, location):
+    @pytest.mark.parametrize("location", ["../w.data", "{outside}/w.data", "link", "*/_ORT_MEM_ADDR_/*"])
+    def test_onnx_runtime_opens_no_graph_that_reads_a_file_outside_its_directory(self, tmp_path, location):
         directory = tmp_path / "bundle"
         directory.mkdir()
         for path in (tmp_path / "w.data", directory / "w.data"):
             path.write_bytes(np.arange(4, dtype=np.float32).tobytes())
         (directory / "link").symlink_to(tmp_path / "w.data")
         inside, outside = directory / "inside.onnx", directory / "outside.onnx"
-        inside.write_bytes(PLACES[place]("w.data").SerializeToString())
-        outside.write_bytes(PLACES[place](location.format(outside=tmp_path)).SerializeToString())
+        inside.write_bytes(graph_reading("w.data").SerializeToString())
+        outside.write_bytes(graph_reading(location.format(outside=tmp_path)).SerializeToString())
 
         assert open_session(inside, 1).run(None, {})[0].tolist() == [0.0, 1.0, 2.0, 3.0]
         with pytest.raises(BundleError, match=r"outside.onnx cannot be loaded by ONNX Runtime"):
             open_session(outside, 1)
 
 
-def external(location: str) -> TensorProto:
+def graph_reading(location: str) -> onnx.ModelProto:
+    """A graph that gives back four numbers of a file."""
     tensor = numpy_helper.from_array(np.zeros(4, np.float32), "w")
     external_data_helper.set_external_data(tensor, location)
     tensor.ClearField("raw_data")
-    return tensor
-
-
-def graph(*nodes: onnx.NodeProto, initializers: tuple[TensorProto, ...] = ()) -> onnx.GraphProto:
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
-    return helper.make_graph(list(nodes), "g", [], [result], list(initializers))
-
-
-def model(graph: onnx.GraphProto, **parts: Any) -> onnx.ModelProto:
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("d", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10, **parts)
-
-
-def in_initializer(location: str) -> onnx.ModelProto:
-    return model(graph(helper.make_node("Identity", ["w"], ["y"]), initializers=(external(location),)))
-
-
-def in_constant(location: str) -> onnx.ModelProto:
-    return model(graph(helper.make_node("Constant", [], ["y"], value=external(location))))
-
-
-def in_branch(location: str) -> onnx.ModelProto:
-    branch = graph(helper.make_node("Identity", ["w"], ["y"]), initializers=(external(location),))
-    condition = numpy_helper.from_array(np.array(True), "c")
-    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
-    return model(graph(node, initializers=(condition,)))
-
-
-def in_function(location: str) -> onnx.ModelProto:
-    node = helper.make_node("Constant", [], ["y"], value=external(location))
-    function = helper.make_function("d", "f", [], ["y"], [node], [helper.make_opsetid("", 20)])
-    return model(graph(helper.make_node("f", [], ["y"], domain="d")), functions=[function])
-
-
-PLACES: dict[str, Callable[[str], onnx.ModelProto]] = {
-    "initializer": in_initializer,
-    "constant": in_constant,
-    "branch": in_branch,
-    "function": in_function,
-}
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [result], [tensor])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)

@@ -8,11 +8,11 @@ import pytest
 from model.bundle import Bundle
 from model.config import EOS_ID
 from model.manifest import DecodingDefaults, Variant
-from service.engine.wire import FinishReason, Hypothesis, SearchParams
+from service.engine.wire import SearchParams
 from service.errors import InvalidInput
 from service.models.codec import TextCodec
 from service.models.info import describe, search_params
-from service.records import ModelInfo, Span, TranslateOptions
+from service.records import ModelInfo, TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.model_info import model_info
@@ -68,13 +68,6 @@ def test_what_graphs_can_do_is_that_of_the_precision(bundle, precision, expected
     assert (described(able).has_scorer, described(unable).has_scorer) == (expected, False)
     assert (described(able).has_repetition_penalty, described(unable).has_repetition_penalty) == (expected, False)
     assert (described(able).has_head_weights, described(unable).has_head_weights) == (expected, False)
-
-
-class TestDefaults:
-    def test_absent_options_take_the_model_s_defaults(self):
-        assert search_params(INFO, TranslateOptions()) == SearchParams(
-            beam_size=5, num_hypotheses=1, length_penalty=0.6, patience=2.0, max_target_tokens=50, use_shortlist=False
-        )
 
 
 class TestRanges:
@@ -133,33 +126,6 @@ class TestEncode:
 
         assert (str(error.value.at(7)), error.value.field) == (message, "texts[7]")
         assert tokenizer.seen == ([text] if len(text) <= 20 else [])
-
-
-class TestDecode:
-    def test_hypotheses_keep_order_score_and_reason_and_count_the_end(self, codec):
-        ended = Hypothesis(token_ids=(65,), score=-0.5, finish_reason=FinishReason.END_OF_SENTENCE)
-        cut = Hypothesis(token_ids=(65, 66), score=-1.5, finish_reason=FinishReason.LENGTH)
-
-        texts = codec.decode((ended, cut))
-
-        facts = [(item.text, item.score, item.finish_reason, item.target_tokens) for item in texts]
-        assert facts == [("A", -0.5, FinishReason.END_OF_SENTENCE, 2), ("AB", -1.5, FinishReason.LENGTH, 2)]
-
-
-class TestSpans:
-    def test_tokens_come_with_their_places_in_the_text(self, tokenizer):
-        codec = TextCodec(tokenizer, max_characters=20, max_source_tokens=10)
-
-        ids, spans = codec.tokenize_with_spans(" ab")
-
-        assert (ids, spans[-1]) == (codec.tokenize(" ab"), Span(3, 3))
-        assert codec.decode_with_spans([97, 98]) == ("ab", [Span(0, 1), Span(1, 2)])
-
-    def test_what_cannot_be_tokenised_is_the_caller_s_mistake_and_not_quoted(self, tokenizer):
-        codec = TextCodec(tokenizer, max_characters=20, max_source_tokens=10)
-
-        with pytest.raises(InvalidInput, match=r"cannot be split into tokens$"):
-            codec.tokenize_with_spans("a~")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from service.engine.wire import SearchParams
 from service.errors import InternalError
 from service.models.info import describe
 from service.models.repository import BundleCandidate
-from service.models.version import ModelState, ModelVersion, run_self_test
+from service.models.version import ModelVersion, run_self_test
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.engine_pools import EchoPool
@@ -37,15 +37,6 @@ async def test_tokenizer_is_not_opened_here_before_an_engine_has_survived_it(tmp
 
     with pytest.raises(InternalError, match="SIGSEGV"):
         await host.start()
-
-
-async def test_host_ends_its_engines_when_closed(tmp_path, pool):
-    host = serving(write_echo_bundle(tmp_path / "b"), pool)
-    await host.start()
-
-    await host.close()
-
-    assert (host.state, pool.state) == (ModelState.DRAINING, "closed")
 
 
 class Letters(CharacterSpans):

@@ -1,7 +1,6 @@
 """Which model a request means, and what is counted and told of the versions that come and go."""
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,21 +20,6 @@ from tests.fakes.repository_in_memory import FakeModel, idle_engines, registry_o
 
 def pair(name: str, source: str, target: str) -> Any:
     return model_info(name, source_language=source, target_language=target)
-
-
-class HeldModels:
-    """Frontends whose calls use every model until the test opens the gate."""
-
-    def __init__(self) -> None:
-        self.offered: Sequence[object] = [None]
-        self.asked, self.gate = asyncio.Event(), asyncio.Event()
-
-    async def offer(self, models: Sequence[object]) -> None:
-        self.offered = models
-
-    async def drained(self, model: object) -> None:
-        self.asked.set()
-        await self.gate.wait()
 
 
 CATALOGUE = registry_of(pair("a", "en", "de"), pair("b", "en", "de"), pair("c", "de", "en")).catalogue
@@ -84,15 +68,6 @@ class TestFind:
 
         assert found == ["us", "uk", "uk", "us"]
 
-    def test_each_question_is_answered_anew_once_the_models_have_changed(self):
-        catalogue = registry_of(pair("a", "en", "de")).catalogue
-        before = catalogue.find(model=None, source_language="", target_language="")
-
-        catalogue.replace(registry_of(pair("b", "en", "de")).catalogue.models)
-
-        after = catalogue.find(model=None, source_language="", target_language="")
-        assert (before.info.name, after.info.name) == ("a", "b")
-
     def test_model_that_the_caller_may_not_use_is_as_if_it_were_not_there(self):
         only_b = CATALOGUE.find(model=None, source_language="en", target_language="de", allowed=frozenset({"b"}))
         with pytest.raises(NotFound, match="'a'; loaded: b"):
@@ -128,22 +103,6 @@ async def test_gauges_of_a_model_are_of_all_its_versions_together():
     assert 'dragoman_model_reload_total{model="a",result="loaded"} 2.0' in page
     assert 'dragoman_model_reload_total{model="a",result="retired"} 1.0' in page
     await registry.close()
-
-
-async def test_replaced_version_ends_when_no_call_of_a_frontend_uses_it():
-    registry = registry_of(model_info("a"))
-    (old,) = registry.models
-    frontends = registry.frontends = HeldModels()
-
-    registry.retire("a")
-    await frontends.asked.wait()
-    await asyncio.sleep(0)
-
-    assert (frontends.offered, registry.versions) == ([], [old])
-    frontends.gate.set()
-    async with asyncio.timeout(5):
-        while registry.versions:  # noqa: ASYNC110  a registry raises no events
-            await asyncio.sleep(0)
 
 
 def test_refusal_of_a_model_that_never_served_is_on_the_page_for_as_long_as_it_stands():

@@ -1,12 +1,8 @@
 """What serves follows the source, and nothing bad ever does."""
 
 import asyncio
-import gc
-import weakref
-from contextlib import suppress
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.models.registry import Result
@@ -65,36 +61,8 @@ class TestLoad:
         with pytest.raises(InternalError, match=message):
             await models.load()
 
-    async def test_cancelled_load_closes_what_it_has_begun(self):
-        models = Directory("a/1")
-        models.gate.clear()
-        loading = asyncio.create_task(models.load())
-        await eventually(lambda: bool(models.made))
-
-        loading.cancel()
-        await asyncio.gather(loading, return_exceptions=True)
-
-        assert models.made[0].is_closed
-
 
 class TestReload:
-    async def test_old_version_serves_until_the_new_one_has_started_and_ends_when_its_calls_have(self):
-        models = await loaded("a/1")
-        old, models.content["a/2"] = models.made[0], "1"
-        models.gate.clear()
-        reloading = asyncio.create_task(models.reloader.reload())
-        await eventually(lambda: len(models.made) == 2)
-        assert models.serving() == ["a/1"]
-
-        with models.registry.models[0].in_use:
-            models.gate.set()
-            assert await reloading == [change("a/2", Result.LOADED), change("a/1", Result.RETIRED)]
-            assert models.serving() == ["a/2"]
-            assert (old.state, old.is_closed) == (ModelState.DRAINING, False)
-
-        await eventually(lambda: old.is_closed)
-        assert [id(model) for model in models.registry.versions] == [id(models.made[1])]
-
     async def test_removed_version_leaves_its_place_to_the_next_and_a_removed_name_leaves(self):
         models = await loaded("a/1", "a/2", "b/1")
         del models.content["a/2"], models.content["b/1"]
@@ -147,18 +115,6 @@ class TestRequired:
         assert models.counted("b", Result.REFUSED) == 1
         assert models.serving() == ["a/1", "b/1"]
         assert models.refused() == {"b/1": "b/1 is not a bundle"}
-
-    @pytest.mark.parametrize(("back", "num_hosts"), [("b/1", 2), ("b/2", 3)])
-    async def test_model_that_comes_back_serves_in_the_version_that_lies_there(self, back, num_hosts):
-        models = await loaded("a/1", "b/1", are_required=True)
-        del models.content["b/1"]
-        await models.reloader.reload()
-        models.content[back] = "1"
-
-        await models.reloader.reload()
-
-        assert (models.serving(), models.refused()) == (["a/1", back], {})
-        assert len(models.made) == num_hosts
 
 
 class TestRefusals:
@@ -237,63 +193,6 @@ class TestWatch:
 
         assert [model.candidate.manifest_sha256 for model in models.made] == list(loaded)
 
-    async def test_change_that_could_not_be_followed_is_followed_at_the_next_look(self, monkeypatch):
-        models = await loaded("a/1")
-        models.content["a/2"] = "1"
-
-        await models.reloader.look()
-        with monkeypatch.context() as broken:
-            broken.setattr(models.registry, "publish", None)
-            with pytest.raises(TypeError):
-                await models.reloader.look()
-        await models.reloader.look()
-
-        assert models.serving() == ["a/2"]
-
-    async def test_watch_over_a_reloader_that_is_frozen_logs_no_error_at_each_period(self):
-        models = await loaded("a/1")
-        await models.reloader.freeze()
-
-        with capture_logs() as lines, suppress(TimeoutError):
-            await asyncio.wait_for(models.reloader.watch(), 0.05)  # fifty periods
-
-        assert lines == []
-
-    async def test_requests_and_changes_are_followed_whatever_the_last_look_met(self):
-        models = await loaded("a/1")
-        watching = asyncio.create_task(models.reloader.watch())
-
-        models.content.clear()
-        with pytest.raises(FailedPrecondition, match="model repository is empty"):
-            await models.reloader.reload()
-        assert models.serving() == ["a/1"]
-        models.content = {"a/2": "1"}
-        await eventually(lambda: models.serving() == ["a/2"])
-        models.bad["a/3"] = ValueError("bad")
-        models.content["a/3"] = "1"
-        await eventually(lambda: models.refused() == {"a/3": "bad"})
-        models.bad.clear()
-        models.reloader.request()
-        await eventually(lambda: models.serving() == ["a/3"])
-
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-
-
-class TestMemory:
-    """A model holds a tokenizer and more: whoever has ended must not be kept."""
-
-    async def test_nothing_is_kept_of_a_version_that_has_left(self):
-        models = await loaded("a/1")
-        old = weakref.ref(models.made.pop())
-        models.content["a/2"] = "1"
-
-        await models.reloader.reload()
-        await eventually(lambda: len(models.registry.versions) == 1)
-
-        gc.collect()
-        assert old() is None
-
 
 class TestClose:
     async def test_reload_under_way_is_undone_and_its_caller_told(self):
@@ -310,21 +209,3 @@ class TestClose:
         for caller in (reloading, waiting, models.reloader.reload()):
             with pytest.raises(Unavailable):
                 await caller
-
-    async def test_version_that_is_leaving_is_closed_too(self):
-        models = await loaded("a/1")
-        models.content["a/2"] = "1"
-        with models.registry.models[0].in_use:
-            await models.reloader.reload()
-
-            await asyncio.wait_for(models.reloader.close(), 60)  # the call would have ten minutes
-
-        assert [model.is_closed for model in models.made] == [True, True]
-
-    async def test_thread_that_hangs_in_a_file_system_cannot_keep_the_process(self):
-        models = await loaded("a/1")
-        models.content["a/2"] = "1"
-        await models.reloader.reload()
-        await models.reloader.look()
-
-        assert models.were_daemons == [True] * 5  # a scan and a check at the start, both again, and a scan at a look

@@ -10,8 +10,7 @@ from service.api.grpc.messages import encode_model
 from service.client.messages import decode_models
 from service.errors import NotFound
 from service.models.catalogue import for_languages, index_of, languages_of
-from service.records import ModelInfo, TranslationRequest
-from service.translate.routes import find_route, hops_of, routes_of
+from service.records import ModelInfo
 from tests.fakes.model_info import model_info
 
 CODES = {"en": "eng_Latn", "de": "deu_Latn", "fr": "fra_Latn", "zh": "zho_Hans", "zh-Hant": "zho_Hant"}
@@ -51,22 +50,6 @@ def test_what_the_model_does_not_translate_is_not_found_and_the_message_stays_sh
         index_of([several], model=None, source_language=source, target_language=target)
 
     assert len(str(caught.value)) < 200
-
-
-def test_without_a_source_language_every_language_but_the_target_is_a_route(several):
-    routes = routes_of([several], "", "de")
-
-    assert set(routes) == {"en", "fr", "zh", "zh-Hant"}
-    (hop,) = hops_of(TranslationRequest(target_language="de"), routes["fr"])
-    assert (hop.model, hop.source_language, hop.target_language) == ("many", "fr", "de")
-
-
-def test_a_pivot_goes_through_the_language_of_the_other_model(several):
-    other = replace(model_info("de-es"), source_language="de", target_language="es")
-
-    first, second = find_route([several, other], "fr", "es")
-
-    assert (pair(first), pair(second)) == (("fr", "de"), ("de", "es"))
 
 
 def test_a_client_is_told_every_language_by_three_codes(several):

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import tracemalloc
 from typing import Any, cast
 
 import pytest
@@ -17,8 +16,6 @@ from service.models.translation_cache import Key, TranslationCache
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of
 from tests.fakes.manual_pool import ManualModel
-from tests.fakes.model_info import model_info
-from tests.fakes.repository_in_memory import registry_of
 
 PARAMS = SearchParams()
 ONE, TWO = (1_000, 2_000, 3), (70_000, 3)
@@ -93,32 +90,6 @@ class TestEntries:
         assert cache.count("evictions_total") == 100 - len(cache)
         assert cache.count("bytes") == cache.num_bytes
 
-    def test_entry_that_would_take_much_of_the_room_is_not_kept(self):
-        cache = Cache(max_bytes=20_000)
-        cache.keep(cache.key_of(*range(500)), result_of(2))
-
-        assert (len(cache), cache.num_bytes) == (0, 0)
-
-    def test_same_answer_twice_is_one_entry(self):
-        cache = Cache()
-        for _ in range(2):
-            cache.keep(cache.key_of(*ONE), result_of(2))
-        size = cache.num_bytes
-        cache.forget(0)
-
-        assert size > 0
-        assert (len(cache), cache.num_bytes) == (0, 0)
-
-    def test_version_that_serves_no_more_is_forgotten_alone(self):
-        cache = Cache()
-        for host in (1, 2):
-            cache.keep(cache.key_of(*ONE, host=host), result_of(2))
-
-        cache.forget(1)
-
-        assert cache.find(cache.key_of(*ONE, host=1)) is None
-        assert cache.find(cache.key_of(*ONE, host=2)) is not None
-
     @pytest.mark.parametrize(
         "params",
         [SearchParams(beam_size=1, sampling_top_k=5), SearchParams(suppressed=(((5, 0),),))],
@@ -128,22 +99,6 @@ class TestEntries:
 
         assert Cache().key(0, ANYBODY, Job(ONE, params)) is None
         assert Cache().key(0, ANYBODY, Job(ONE, kept)) is not None
-
-    @pytest.mark.parametrize(("num_ids", "num_hypotheses"), [(5, 1), (40, 1), (20, 4)])
-    def test_size_is_about_what_python_allocates(self, num_ids, num_hypotheses):
-        cache = Cache(max_bytes=4 << 20)
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        for number in range(2_000):
-            ids = tuple(range(number, number + num_ids))
-            params = SearchParams(length_penalty=1.0 + number)  # as each call that names an option makes its own
-            key = cache.key(1 << 20, Caller(name="a"), Job(ids, params))
-            assert key is not None
-            cache.keep(key, result_of(*[num_ids] * num_hypotheses))
-        used = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-
-        assert 0.5 < used / cache.num_bytes < 1.2
 
 
 class Setup:
@@ -213,14 +168,6 @@ class TestWork:
         assert setup.pool.forecasts[-1] == (2, 4)
         assert setup.call.target_tokens == 16
 
-    async def test_all_new_sentences_of_a_call_keep_their_order(self, setup):
-        done = await setup.run(
-            Work([Job(TWO, PARAMS), Job(ONE, PARAMS, (9,)), Job((5, 6, 7, 3), PARAMS)]), "drei", "eins", "zwei"
-        )
-
-        assert texts_of(done) == ["zwei", "eins", "drei"]
-        assert [job.prefix_ids for job in setup.pool.jobs] == [(), (9,), ()]
-
     async def test_full_queue_refuses_nothing_that_is_known(self):
         setup = Setup(LimitsConfig(max_queue_seconds=1.0))
         await setup.run(work_of(ONE), "eins")
@@ -261,17 +208,3 @@ class TestWork:
 
         assert [type(result) for result in done] == [InternalError, InternalError]
         assert texts_of(await setup.run(work_of(ONE), "eins")) == ["eins"]
-
-    async def test_model_that_goes_takes_its_answers_along(self):
-        registry = registry_of(model_info("m"))
-        cache = registry.translation_cache
-        key = cache.key(registry.models[0].number, ANYBODY, Job(ONE, PARAMS))
-        assert key is not None
-        cache.keep(key, result_of(2))
-        assert len(cache) == 1
-
-        registry.retire("m")
-
-        async with asyncio.timeout(5):
-            while len(cache):  # noqa: ASYNC110  a cache raises no events
-                await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import pytest
 
 from service.child_process import FRAME_HEADER_BYTES, from_payload, to_frame
 from service.errors import Overloaded
-from service.processes.rpc import Event, MethodFailed, Peer, PeerLost
+from service.processes.rpc import MethodFailed, Peer, PeerLost
 from tests.fakes.logs import log
 
 __all__ = ["log"]
@@ -52,9 +52,6 @@ class Cook(Kitchen):
 
     def ring(self, times: int) -> None:
         self.rung.append(1 // times)
-
-    def eat(self) -> None:
-        """No method of a kitchen."""
 
 
 def copy_of(record: object) -> object:
@@ -123,15 +120,3 @@ async def test_a_lost_process_fails_who_waits_for_it_and_what_it_waited_for_is_c
             await each
     joined.guest.tell(Kitchen.ring, 1)
     assert joined.cook.rung == []
-
-
-async def test_an_event_is_handled_before_the_frames_behind_it_and_its_failure_is_that_of_the_process(joined):
-    joined.guest.tell(Kitchen.ring, 1)
-    assert joined.cook.rung == [1]
-    with pytest.raises(ZeroDivisionError):
-        joined.guest.tell(Kitchen.ring, 0)
-
-
-def test_only_what_the_interface_has_is_called(joined):
-    with pytest.raises(KeyError):
-        joined.kitchen.take(Event("Cook.eat", ()))

@@ -1,94 +1,28 @@
-"""Certificates of the server: which files are taken, when they are looked at, and what a broken one does."""
+"""Settings of TLS that need each other, and ports that are open to strangers."""
 
-import errno
 import json
-import os
-import ssl
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
-from service.api.grpc.server import ServerTls, server_tls, warn_of_open_ports
+from service.api.grpc.server import server_tls, warn_of_open_ports
 from service.config import ConfigError, ListenConfig, SecurityConfig, ServerConfig
-from tests.fakes.certificates import Authority, Pair
-from tests.fakes.clock import Clock
 from tests.fakes.logs import log
 
 __all__ = ["log"]
 
 
-def too_many_open_files(*_: object, **__: object) -> None:
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "ours")
-
-
-@pytest.fixture
-def pair(authority: Authority) -> Pair:
-    return authority.issue("server")
-
-
-def settings_of(pair: Pair) -> SecurityConfig:
-    return SecurityConfig(tls_certificate=pair.certificate, tls_key=pair.key)
-
-
-class TestFiles:
-    def test_key_with_a_password_is_refused_and_nobody_is_asked_for_it(self, pair):
-        key = load_pem_private_key(pair.key.read_bytes(), None)
-        locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
-        pair.key.write_bytes(locked)
-
-        with pytest.raises(ConfigError, match="holds no private key in PEM without a password"):
-            server_tls(settings_of(pair))
-
-    @pytest.mark.parametrize(
-        ("settings", "problem"),
-        [
-            ({"tls_certificate": Path("a")}, "security.tls_key is not set"),
-            ({"tls_key": Path("a")}, "security.tls_certificate is not set"),
-            ({"tls_client_ca": Path("a")}, "security.tls_certificate is not set"),
-        ],
-    )
-    def test_a_setting_without_its_partner_is_refused(self, settings, problem):
-        with pytest.raises(ConfigError, match=problem):
-            server_tls(SecurityConfig(**settings))
-
-
-def test_a_broken_pair_keeps_the_old_one_until_it_is_whole(pair, authority, log):
-    """As when the key is replaced a while after its certificate."""
-    clock, later = Clock(), authority.issue("next")
-    tls = ServerTls(settings_of(pair), clock)
-    old = tls.certificates()
-
-    pair.certificate.write_bytes(later.certificate.read_bytes())
-    clock.now = 10.0
-    assert tls.certificates() is old
-    pair.key.write_bytes(later.key.read_bytes())
-    clock.now = 20.0
-
-    assert tls.certificates() is not old
-    assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["tls_not_reloaded", "tls_reloaded"]
-
-
-def test_files_that_openssl_cannot_open_keep_the_old_ones(pair, authority, monkeypatch):
-    clock = Clock()
-    tls = ServerTls(settings_of(pair), clock)
-    old = tls.certificates()
-    pair.replace(authority.issue("next"))
-    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", too_many_open_files)
-
-    clock.now = 10.0
-
-    assert tls.certificates() is old
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"tls_certificate": Path("a")}, "security.tls_key is not set"),
+        ({"tls_key": Path("a")}, "security.tls_certificate is not set"),
+        ({"tls_client_ca": Path("a")}, "security.tls_certificate is not set"),
+    ],
+)
+def test_a_setting_without_its_partner_is_refused(settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        server_tls(SecurityConfig(**settings))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +71,3 @@ def test_admin_port_that_strangers_reach_is_warned_of(log, listen, settings, war
     events = [json.loads(line) for line in log.getvalue().splitlines()]
     assert {event["event"] for event in events} == warnings
     assert all(event["admin_host"] == "0.0.0.0" for event in events)
-
-
-def test_each_port_has_credentials_of_its_own(pair):
-    tls = ServerTls(settings_of(pair))
-
-    assert tls.credentials() is not tls.credentials()

@@ -25,12 +25,6 @@ class Counting:
             yield b"page %d" % self.count
 
 
-async def test_one_reader_after_the_other_gets_a_new_page():
-    page = SharedPage(Counting())
-
-    assert [await page.read() for _ in range(3)] == [b"page 1", b"page 2", b"page 3"]
-
-
 async def test_crowd_shares_a_page_for_a_moment():
     now = [0.0]
     page = SharedPage(Counting(), clock=lambda: now[0])
@@ -42,18 +36,6 @@ async def test_crowd_shares_a_page_for_a_moment():
     later = await page.read()
 
     assert (set(together), soon, later) == ({b"page 1"}, b"page 1", b"page 2")
-
-
-async def test_page_outlives_the_reader_that_asked_first():
-    page = SharedPage(Counting(num_pieces=2, piece_s=2 * MAX_BLOCKED_S))
-
-    first = asyncio.create_task(page.read())
-    await asyncio.sleep(0)
-    second = asyncio.create_task(page.read())
-    await asyncio.sleep(0)
-    first.cancel()
-
-    assert await second == 2 * b"page 1"
 
 
 async def test_page_that_fails_is_an_error_for_its_readers_and_the_next_one_is_new():

@@ -2,9 +2,7 @@
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +11,6 @@ import pytest
 from service.api.http.fields import File
 from service.api.http.files import KEPT_S, MAX_OWN_FILES, FileStore, FileTranslator
 from service.call import Call, Caller
-from service.documents.formats import DocumentFormat, translated_file
 from service.engine.wire import FinishReason
 from service.errors import InvalidInput, Overloaded
 from service.records import (
@@ -75,32 +72,6 @@ async def test_file_that_was_begun_waits_for_room_and_is_counted_once():
     assert content == b"ONE\n\nTWO\n\nTHREE\n"
     assert router.num_requests == 4
     assert (call.texts, call.finished_texts) == (3, 3)
-
-
-async def test_file_is_read_where_all_threads_of_the_loop_are_held():
-    held = Event()
-    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor(1))
-    threads.submit(held.wait)
-
-    try:
-        content, _ = await asyncio.wait_for(translated(BusyRouter()), 60)
-    finally:
-        held.set()
-
-    assert content == b"ONE\n\nTWO\n\nTHREE\n"
-
-
-async def test_only_segments_with_warnings_are_kept_until_the_file_is_written(monkeypatch):
-    kept: list[Translation] = []
-
-    def noted(content: bytes, name: DocumentFormat, target: str, translations: list[Translation]) -> Any:
-        kept.extend(translations)
-        return translated_file(content, name, target, translations)
-
-    monkeypatch.setattr("service.api.http.files.translated_file", noted)
-    await translated(BusyRouter())
-
-    assert [len(translation.segments) for translation in kept] == [0, 1, 0]
 
 
 async def test_file_that_finds_no_room_is_refused_at_once():

@@ -2,7 +2,7 @@
 
 import time
 
-from service.api.http.fields import KindOfWarning, warn_of, warnings_of
+from service.api.http.fields import warn_of
 from service.call import Call
 from service.records import Span, TextWarning, TranslatedSegment, TranslatedText, Translation, WarningKind
 
@@ -21,16 +21,6 @@ def translation(*kinds: WarningKind) -> Translation:
             for place, kind in enumerate(kinds)
         ),
     )
-
-
-def test_warnings_of_a_kind_are_counted_and_the_first_one_speaks():
-    kinds = [WarningKind.COPIED, WarningKind.EMPTY, WarningKind.COPIED]
-
-    assert warnings_of(translation(*kinds)) == [
-        KindOfWarning(kind=WarningKind.COPIED, count=2, message="copied at 0"),
-        KindOfWarning(kind=WarningKind.EMPTY, count=1, message="empty at 1"),
-    ]
-    assert warnings_of(translation()) is None
 
 
 def test_header_is_short_however_many_warnings_there_are():
