@@ -10,10 +10,8 @@ the environment, which engine processes inherit:
     ECHO_LOAD_S        seconds to load
     ECHO_GATE          a file: while there is none, loading waits
     ECHO_HELD          a file: while it is there, no decoder step ends
-    ECHO_FAIL          a message: loading fails with it
     ECHO_CRASH         a bundle in a directory of this name kills its process while it is loaded, as a bad graph could
     ECHO_NAN_LENGTH    sources of this many tokens give NaN
-    ECHO_NO_MEMORY     ... raise MemoryError in the encoder, as NumPy does when the system gives none
     ECHO_DEVICE_FULL   ... are too many for a device's memory, as ONNX Runtime says it
     ECHO_DEVICE_LOST   ... find the device gone
 """
@@ -52,8 +50,6 @@ def create(spec: EngineSpec) -> "EchoRunner":
         time.sleep(0.01)
     if spec.bundle_dir.name == os.environ.get("ECHO_CRASH"):
         os.kill(os.getpid(), signal.SIGSEGV)
-    if message := os.environ.get("ECHO_FAIL"):
-        raise ValueError(message)
     return EchoRunner.from_environment()
 
 
@@ -85,7 +81,6 @@ class EchoRunner(PlainRunner):
     pace_s: float = 0.0
     pace_row_s: float = 0.0
     nan_length: float = 0  # this and the following in tokens
-    no_memory: float = 0
     device_full: float = 0
     device_lost: float = 0
     _ends_at: float = 0.0
@@ -99,8 +94,6 @@ class EchoRunner(PlainRunner):
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         """The ids themselves as cross-attention keys and values."""
         lengths = np.array([len(ids) for ids in sources], np.int32)
-        if self.no_memory in lengths:
-            raise MemoryError
         memory = np.zeros((len(sources), 1, int(lengths.max()), 1), np.float32)
         for row, ids in enumerate(sources):
             memory[row, 0, : len(ids), 0] = ids

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from model.config import EOS_ID
-from service.engine.cpu.runner import CpuCache, CpuEncoded
+from service.engine.cpu.runner import CpuEncoded
 from service.engine.loop import EngineLoop
 from service.engine.runner import Runner
 from service.engine.wire import (
@@ -98,16 +98,11 @@ def never_ending(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray
 
 
 class Recorder(FakeRunner):
-    """Remembers what was encoded together, and beam size and use of shortlists of each group's state."""
+    """Remembers what was encoded together."""
 
     def __init__(self, script: Script = misbehaving_script) -> None:
         super().__init__(script)
         self.runs: list[list[tuple[int, ...]]] = []
-        self.states: list[tuple[int, bool]] = []
-
-    def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
-        self.states.append((beam_size, use_shortlist))
-        return super().new_state(beam_size, use_shortlist=use_shortlist)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         self.runs.append([tuple(source) for source in sources])

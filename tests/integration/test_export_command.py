@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from export.__main__ import app
+from export.golden import add_golden
 from export.heads import usual_heads
 from export.verify import TOLERANCES
 from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError
-from model.manifest import BUNDLE_FORMAT_VERSION
+from model.manifest import BUNDLE_FORMAT_VERSION, Manifest
 from model.tokenizer import Tokenizer
 from tests.fakes.tiny_model import SENTENCES, write_tiny_checkpoint
 
@@ -130,4 +131,20 @@ def test_graphs_over_the_tolerance_leave_the_old_bundle_as_it_was(
     assert result.exit_code == 1
     assert "largest_difference is" in " ".join(result.output.split())
     assert Bundle.load(destination).manifest.version == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_a_bundle_gets_other_golden_sentences_whole_or_not_at_all(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Bundle.load(Path(shutil.copytree(bundle.directory, tmp_path / "bundle")))
+    copied.path("MODEL_CARD.md").write_text("what it can do")
+
+    changed = add_golden(add_golden(copied, SENTENCES[:1]), SENTENCES[1:3])
+    monkeypatch.setattr(Manifest, "to_json", lambda _: pytest.fail("killed on the way"))
+    with pytest.raises(pytest.fail.Exception):
+        add_golden(changed, SENTENCES[:1])
+
+    assert {one.source for one in Bundle.load(changed.directory).golden_sentences("fp32")} == set(SENTENCES[1:3])
+    assert changed.path("MODEL_CARD.md").read_text() == "what it can do"
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]

@@ -8,13 +8,65 @@ from pathlib import Path
 
 import pytest
 
-from model.bundle import MANIFEST_NAME, WEIGHTS_NAME, Bundle, BundleError, GoldenSentence, write_golden_sentences
+from model.bundle import (
+    MANIFEST_NAME,
+    WEIGHTS_NAME,
+    Bundle,
+    BundleError,
+    GoldenSentence,
+    staging_directory,
+    write_bundle,
+    write_golden_sentences,
+)
 from model.config import USUAL_PROFILE, DecodingProfile, ModelConfig, StopRule
-from model.manifest import BUNDLE_FORMAT_VERSION, DecodingDefaults, Manifest
+from model.manifest import BUNDLE_FORMAT_VERSION, DecodingDefaults, Manifest, Variant
 from tests.fakes.echo_bundle import edit_manifest
-from tests.fakes.hollow_bundle import FILES, directory, manifest, write
 
-__all__ = ["directory"]
+# All that belongs to a bundle, of a few bytes each: it loads, and nothing in it can be run.
+FILES = {
+    "shared.spm": b"pieces",
+    "int8/encoder.onnx": b"e8",
+    "int8/decoder_step.onnx": b"d8",
+    "int8/weights.data": b"w8" * 1_000,
+    "fp32/encoder.onnx": b"e32",
+    "fp32/decoder_step.onnx": b"d32",
+    "fp32/weights.data": b"w32" * 1_000,
+}
+
+
+def manifest(*precisions: str, version: str = "1") -> Manifest:
+    """Of a bundle with graphs of these precisions, whose names are those in `FILES`."""
+    return Manifest(
+        name="tiny",
+        version=version,
+        source_language="en",
+        target_language="de",
+        config=ModelConfig(vocab_size=80, d_model=32),
+        decoding=DecodingDefaults(beam_size=5),
+        variants={
+            precision: Variant(
+                encoder=f"{precision}/encoder.onnx",
+                decoder_step=f"{precision}/decoder_step.onnx",
+                parity={"largest_difference": 2.5e-6},
+            )
+            for precision in precisions
+        },
+        exported_with={"onnx": "1.23.2"},
+    )
+
+
+def write(destination: Path, described: Manifest | None = None, files: dict[str, bytes] | None = None) -> Bundle:
+    """Write `files`, or all of `FILES`, as a bundle that is `described`: in int8 and fp32 if not told otherwise."""
+    with staging_directory(destination) as staging:
+        for name, content in (FILES if files is None else files).items():
+            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).write_bytes(content)
+        return write_bundle(staging, destination, described or manifest("int8", "fp32"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return write(tmp_path / "bundle").directory
 
 
 def refusal(directory, text: str) -> str:
@@ -190,21 +242,6 @@ def test_a_bundle_other_than_the_one_that_is_meant_is_refused(directory: Path) -
 
     with pytest.raises(BundleError, match="holds another bundle"):
         Bundle.load(directory, manifest_sha256=meant)
-
-
-@pytest.mark.parametrize(("keeps_weights", "fix"), [(True, "draws them again"), (False, "of the checkpoint makes new")])
-def test_graphs_of_an_older_format_cannot_be_run(tmp_path: Path, *, keeps_weights: bool, fix: str) -> None:
-    files = {**FILES, WEIGHTS_NAME: b"all parameters"} if keeps_weights else FILES
-    directory = write(tmp_path / "bundle", files=files).directory
-    edit_manifest(directory, format_version=1)
-
-    bundle = Bundle.load(directory)
-
-    for precision in (None, "int8", "fp16"):
-        with pytest.raises(
-            BundleError, match=f"format_version 1, this program runs \\(2, 3\\); `python -m export` {fix}"
-        ):
-            bundle.variant(precision)
 
 
 def test_golden_sentences_are_read_as_they_were_written(tmp_path: Path) -> None:

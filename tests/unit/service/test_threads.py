@@ -1,13 +1,11 @@
 """The thread count follows the container, not the host; nobody waits for a daemon thread that hangs."""
 
-import asyncio
 import os
-import threading
 
 import pytest
 
 from service import threads
-from service.threads import available_threads, cpu_quota, in_daemon_thread
+from service.threads import available_threads, cpu_quota
 
 
 @pytest.fixture
@@ -67,15 +65,3 @@ def test_affinity_is_the_process_s_own_not_the_host_s():
         assert threads.affine_cpus() == 1
     finally:
         os.sched_setaffinity(0, before)
-
-
-async def test_outcome_that_nobody_waits_for_any_more_is_dropped():
-    may_end = threading.Event()
-    waiting = asyncio.create_task(in_daemon_thread(lambda: may_end.wait(10)))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    may_end.set()
-
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert await in_daemon_thread(lambda: 7) == 7

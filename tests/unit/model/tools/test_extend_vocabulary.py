@@ -1,6 +1,5 @@
 """A model with more pieces: the old ones stay, every text has tokens, and no text has a sentinel."""
 
-import unicodedata
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,6 @@ import model.tools.extend_vocabulary
 from export.source import ExportSource
 from model.checkpoint import Checkpoint, CheckpointMeta, load_checkpoint, save_checkpoint
 from model.config import UNK_ID
-from model.pieces import SENTINELS
 from model.tokenizer import Tokenizer, load_tokenizer
 from model.tools.extend_vocabulary import extend_pieces
 from model.transformer import Transformer
@@ -42,35 +40,12 @@ def test_what_had_no_piece_has_one_and_counts_as_lacking(extended, text):
     assert extended.read_back(text) is None
 
 
-@pytest.mark.parametrize("text", ["Hi 🎉👩‍💻", "你好", "\u2047"])
-def test_what_is_spelled_in_bytes_keeps_its_form_but_counts_as_lacking(extended, text):
-    assert extended.decode(extended.encode(text)) == unicodedata.normalize("NFKC", text)
-    assert extended.read_back(text) is None or text == "\u2047"
-
-
 @given(st.text())
 def test_no_text_is_unknown_or_has_a_sentinel(extended, text):
     ids = extended.encode(text)
 
     assert UNK_ID not in ids
     assert set(extended.sentinel_ids).isdisjoint(ids)
-
-
-def test_a_sentinel_that_was_put_in_is_one_token_and_is_read_back(extended):
-    text = f"Hello {SENTINELS[0]}, see {SENTINELS[15]}."
-
-    ids = extended.marked().encode(text)
-
-    assert [token for token in ids if token in extended.sentinel_ids] == [
-        extended.sentinel_ids[0],
-        extended.sentinel_ids[15],
-    ]
-    assert extended.marked().decode(ids) == text
-    assert extended.decode(ids) == text.translate(dict.fromkeys(map(ord, SENTINELS)))
-    assert [token for token in extended.marked().sample(text, alpha=0.1) if token in extended.sentinel_ids] == [
-        extended.sentinel_ids[0],
-        extended.sentinel_ids[15],
-    ]
 
 
 def test_a_model_is_extended_once(tiny_tokenizer_path, tmp_path):

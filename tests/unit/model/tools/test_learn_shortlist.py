@@ -5,22 +5,16 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import model.tools.learn_shortlist
 from model.bundle import Bundle, default_bundle_dir
-from model.config import EOS_ID, UNK_ID
-from model.data import Example
 from model.shortlist import Shortlist
-from model.tokenizer import Tokenizer
-from model.tools.learn_shortlist import Lexicon, Links, letterless_ids
+from model.tools.learn_shortlist import Links
 from tests.conftest import ENGLISH, GERMAN
-from tests.fakes.tiny_model import tiny_config
 
 V = 30
-CONFIG = tiny_config(vocab_size=120)
 
 
 def untracked(items, description):
@@ -62,31 +56,6 @@ def test_probabilities_are_those_of_the_textbook(monkeypatch, chunk_links, itera
     assert (len(links.chunks) > 10) == (chunk_links == 40)
     assert [*zip(links.sources.tolist(), links.targets.tolist(), strict=True)] == sorted(expected)
     assert found == pytest.approx([expected[couple] for couple in sorted(expected)])
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_tokenizer_path) -> Tokenizer:
-    return Tokenizer.load(tiny_tokenizer_path)
-
-
-@pytest.fixture(scope="module")
-def examples(tokenizer) -> list[Example]:
-    pairs = [*zip(ENGLISH, GERMAN, strict=True)] * 4
-    return [Example(tokenizer.encode(source), tokenizer.encode(target)) for source, target in pairs]
-
-
-@pytest.fixture(scope="module")
-def lexicon(examples, tokenizer) -> Lexicon:
-    return Lexicon.learn(examples, tokenizer, CONFIG, untracked)
-
-
-def test_a_source_token_may_become_its_candidates_itself_and_what_has_no_letters(lexicon, tokenizer):
-    found = lexicon.shortlist(candidates=3, always=0)
-
-    assert found.always.tolist() == letterless_ids(tokenizer, CONFIG).tolist()
-    assert {EOS_ID, UNK_ID, *tokenizer.encode(",")} <= set(found.always.tolist())
-    assert np.diff(found.offsets).max() == 4
-    assert all(token in found.candidates([token]) for token in range(EOS_ID, tokenizer.vocab_size))
 
 
 def write(path: Path, lines: tuple[str, ...]) -> Path:

@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bundle import BundleError
-from model.config import BOS_ID, EOS_ID
 from service.engine.cpu.runner import CpuEncoded
 from service.engine.scheduler import scorer_batches
 from service.engine.wire import (
     FailureKind,
-    FinishReason,
     Job,
     JobResult,
     SchedulerConfig,
@@ -21,7 +18,7 @@ from service.engine.wire import (
     scored_shape,
 )
 from tests.fakes.engine_runs import assert_nothing_is_left, engine, engine_with, job, kind_of, run, tokens
-from tests.fakes.fake_runner import FakeRunner, misbehaving_script, random_script
+from tests.fakes.fake_runner import FakeRunner, misbehaving_script
 
 
 def scoring(job_id: int, source: Sequence[int] = (5, 6, 7), target: Sequence[int] = (8, 9), **more: float) -> Job:
@@ -32,21 +29,6 @@ def scores(outcome: object) -> TokenScores:
     assert isinstance(outcome, JobResult), outcome
     assert outcome.scores is not None
     return outcome.scores
-
-
-def test_given_translation_gets_its_log_probabilities_and_its_attention():
-    outcome = run(engine(), [scoring(0, (5, 6, 7), (8, 9), length_penalty=0.5)])[0]
-
-    found = scores(outcome)
-    source, ids = (5, 6, 7, EOS_ID), (BOS_ID, 8, 9, EOS_ID)
-    expected = [random_script(source, ids[:end])[ids[end]] for end in (1, 2, 3)]
-    assert found.log_probs == pytest.approx(expected)
-    assert np.frombuffer(found.attention, np.float16).reshape(3, 4).tolist() == [[0.25] * 4] * 3
-    assert isinstance(outcome, JobResult)
-    (hypothesis,) = outcome.hypotheses
-    assert (hypothesis.token_ids, hypothesis.finish_reason) == ((8, 9), FinishReason.END_OF_SENTENCE)
-    assert hypothesis.score == pytest.approx(sum(expected) / 3**0.5)
-    assert outcome.num_steps == 1
 
 
 def test_those_of_one_shape_run_together_and_searches_go_on_beside_them():

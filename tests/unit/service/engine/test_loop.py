@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import EOS_ID
-from service.engine.cpu.runner import CpuCache, CpuEncoded
+from service.engine.cpu.runner import CpuEncoded
 from service.engine.scheduler import encoder_batches
 from service.engine.wire import (
     FailureKind,
@@ -224,18 +224,6 @@ def test_decoder_without_memory_fails_its_batch_and_the_next_sentence_is_transla
     assert_nothing_is_left(loop)
 
 
-@pytest.mark.promise("A15")
-def test_sentence_that_finds_no_memory_for_its_rows_is_out_of_memory():
-    class Full(FakeRunner):
-        def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
-            raise MemoryError
-
-    loop = engine(Full())
-
-    assert kind_of(run(loop, [job(0)])[0]) is FailureKind.OUT_OF_MEMORY
-    assert_nothing_is_left(loop)
-
-
 class ShortEncoder(FakeRunner):
     """There is no memory to encode a source that begins with one of `finds_none`."""
 
@@ -288,45 +276,3 @@ def test_rows_are_halved_where_only_a_joint_run_of_the_encoder_is_short_of_memor
 
     assert [kind_of(outcomes[each.id]) for each in jobs] == [None] * 7
     assert loop.take_stats().max_rows == rows
-
-
-class Crowded(FakeRunner):
-    """There is no memory when sentence number `fails_at`, from 0, leaves the cache."""
-
-    def __init__(self, script: Script, fails_at: int) -> None:
-        super().__init__(script)
-        self.leaves_before = fails_at
-
-    def new_state(self, beam_size: int, *, use_shortlist: bool) -> CpuCache:
-        """One whose sentences leave as often as there is memory for it."""
-        cache = super().new_state(beam_size, use_shortlist=use_shortlist)
-        remove = cache.remove
-
-        def counted(index: int, *, is_finite: bool = True) -> None:
-            self.leaves_before -= 1
-            if self.leaves_before == -1:
-                raise MemoryError
-            remove(index, is_finite=is_finite)
-
-        cache.remove = counted  # type: ignore[method-assign]
-        return cache
-
-
-@pytest.mark.promise("A15")
-def test_sentences_that_end_have_their_results_where_memory_ends_as_they_leave_and_the_others_fail():
-    lengths = [3, 10, 3, 3]
-    loop = engine(Crowded(never_ending, fails_at=1), max_rows=8)
-    for number, length in enumerate(lengths):
-        loop.submit(job(number, max_target_tokens=length))
-
-    outcomes = [*loop.step(), *loop.step(), *loop.step()]
-
-    assert [(outcome.job_id, kind_of(outcome)) for outcome in outcomes] == [
-        (3, None),
-        (2, None),
-        (0, None),
-        (1, FailureKind.OUT_OF_MEMORY),
-    ]
-    assert_nothing_is_left(loop)
-    assert loop.take_stats().max_rows == 4
-    assert kind_of(run(loop, [job(4)])[4]) is None

@@ -1,8 +1,17 @@
-"""What a server says of itself while it starts, serves, lacks engines and drains."""
+"""How many frontends there are, and what a server says of itself while it starts, serves, lacks engines and drains."""
+
+import json
+import resource
 
 import pytest
 
+from service.config import EngineConfig, ListenConfig, ServerConfig
+from service.server import process
 from service.server.parts import Readiness
+from service.server.process import warn_of_address_limit
+from tests.fakes.logs import log
+
+__all__ = ["log"]
 
 
 class Engines:
@@ -64,3 +73,25 @@ def test_process_that_drains_or_has_no_limit_is_alive_without_engines(engines, l
     readiness.observe(0.0)
 
     assert readiness.is_alive(1e6)
+
+
+def test_a_limit_on_address_space_is_said_at_the_start(log, monkeypatch):
+    warn_of_address_limit()
+    assert log.getvalue() == ""
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (800 << 20, resource.RLIM_INFINITY))
+    warn_of_address_limit()
+
+    event = json.loads(log.getvalue())
+    assert (event["event"], event["limit_mb"]) == ("address_space_limited", 800)
+
+
+@pytest.mark.parametrize(
+    ("device", "cpus", "wanted"),
+    [("cpu", 2, 1), ("cpu", 16, 2), ("auto", 64, 4), ("cuda", 2, 1), ("cuda", 16, 5), ("cuda", 64, 8)],
+)
+def test_a_gpu_gets_more_frontends_than_cpus_do(monkeypatch, device, cpus, wanted):
+    monkeypatch.setattr(process, "available_threads", lambda: cpus)
+
+    assert process.num_frontends(ServerConfig(engine=EngineConfig(device=device))) == wanted
+    assert process.num_frontends(ServerConfig(engine=EngineConfig(device=device), listen=ListenConfig(edges=3))) == 3

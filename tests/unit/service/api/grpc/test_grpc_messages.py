@@ -167,12 +167,6 @@ def test_text_that_is_no_utf8_is_named_by_its_index(bad):
     assert complaint(data) == ("texts[1] is not valid UTF-8", "texts[1]")
 
 
-def test_single_field_that_is_no_utf8_is_named():
-    data = b"\x28\x96\x01" + b"\x31" + bytes(8) + b"\x3d" + bytes(4) + field(4, b"\xff")  # varint, fixed64, fixed32
-
-    assert complaint(data) == ("model is not valid UTF-8", "model")
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -8,7 +8,6 @@ from service.api.grpc.handlers import OpenStreams
 from service.errors import Overloaded
 
 MANY = 1_000
-A = ("peer", "a")
 
 
 class Taken:
@@ -32,14 +31,6 @@ def test_one_connection_may_take_all_places_that_nobody_else_wants():
     assert Taken(100).take("a", "1") == 100
 
 
-def test_full_is_said_with_the_limit():
-    taken = Taken(3)
-    taken.take("a", "1")
-
-    with pytest.raises(Overloaded, match="3 streams are open, at most 3 may be"), taken.streams.place(A, "a:1"):
-        pass
-
-
 @pytest.mark.parametrize("client", ["a", "b"])
 def test_connection_cannot_take_the_places_of_others(client):
     taken = Taken(100)
@@ -60,12 +51,3 @@ def test_no_more_than_twice_the_limit_are_ever_open():
     taken = Taken(100)
 
     assert sum(taken.take(str(number), "1") for number in range(MANY)) == 200
-
-
-def test_closed_stream_makes_room():
-    streams = OpenStreams(1)
-    with streams.place(A, "a:1"):
-        pass
-
-    with streams.place(A, "a:1"):
-        pass

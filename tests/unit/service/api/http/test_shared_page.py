@@ -1,28 +1,23 @@
 """A page is written once for all who ask meanwhile; alone a reader gets a new one, a crowd shares one for a moment."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 
-from service.api.http.server_status import CROWD, MAX_BLOCKED_S, SHARED_FOR_S, SharedPage
+from service.api.http.server_status import CROWD, SHARED_FOR_S, SharedPage
 
 
 class Counting:
     """Writes how often the page was begun, and fails where it is told to."""
 
-    def __init__(self, *, fails_at: int = 0, num_pieces: int = 1, piece_s: float = 0.0) -> None:
+    def __init__(self, *, fails_at: int = 0) -> None:
         self.count = 0
         self._fails_at = fails_at
-        self._num_pieces = num_pieces
-        self._piece_s = piece_s
 
     def __call__(self) -> Iterator[bytes]:
         self.count += 1
-        for _ in range(self._num_pieces):
-            time.sleep(self._piece_s)
-            if self.count == self._fails_at:
-                raise ValueError
-            yield b"page %d" % self.count
+        if self.count == self._fails_at:
+            raise ValueError
+        yield b"page %d" % self.count
 
 
 async def test_crowd_shares_a_page_for_a_moment():
@@ -45,14 +40,3 @@ async def test_page_that_fails_is_an_error_for_its_readers_and_the_next_one_is_n
 
     assert {type(outcome) for outcome in outcomes} == {ValueError}
     assert await page.read() == b"page 2"
-
-
-async def test_other_tasks_run_between_pieces_that_take_long():
-    page = SharedPage(Counting(num_pieces=20, piece_s=2 * MAX_BLOCKED_S))
-    reading = asyncio.create_task(page.read())
-    turns = 0
-    while not reading.done():
-        turns += 1
-        await asyncio.sleep(0)
-
-    assert turns >= 20

@@ -1,4 +1,4 @@
-"""Files that are translated in batches."""
+"""Files that are translated in batches, and documents that are translated after the answer to who sent them."""
 
 import asyncio
 import time
@@ -9,7 +9,15 @@ from typing import Any, cast
 import pytest
 
 from service.api.http.fields import File
-from service.api.http.files import KEPT_S, MAX_OWN_FILES, FileStore, FileTranslator
+from service.api.http.files import (
+    KEPT_S,
+    LOST_AFTER_S,
+    MAX_OWN_FILES,
+    MAX_OWN_OPEN,
+    FileStore,
+    FileTranslator,
+    JobStatus,
+)
 from service.call import Call, Caller
 from service.engine.wire import FinishReason
 from service.errors import InvalidInput, Overloaded
@@ -125,3 +133,44 @@ async def test_files_that_are_too_old_are_gone_and_take_no_memory():
 
     assert (await kept.find(old), await kept.find(young)) == (None, FILE)
     assert list(kept._files) == [young]
+
+
+OWNER = ("key", "shop")
+
+
+async def test_job_is_found_by_id_and_key_together():
+    jobs = FileStore()
+    name, key = await jobs.begin_document(OWNER)
+    other, other_key = await jobs.begin_document(OWNER)
+
+    assert await jobs.find_document(name, key) == JobStatus("queued")
+    assert [
+        await jobs.find_document(name, other_key),
+        await jobs.find_document(other, key),
+        await jobs.find_document("x", key),
+    ] == [None] * 3
+
+
+async def test_client_has_so_many_open_jobs_and_others_have_theirs():
+    jobs = FileStore()
+    names = [(await jobs.begin_document(OWNER))[0] for _ in range(MAX_OWN_OPEN)]
+
+    with pytest.raises(Overloaded, match=f"{MAX_OWN_OPEN} documents of this client wait"):
+        await jobs.begin_document(OWNER)
+    await jobs.begin_document(("key", "other"))
+    await jobs.note_document(names[0], JobStatus("done"))
+    await jobs.begin_document(OWNER)
+
+
+async def test_job_that_nothing_is_heard_of_is_lost_and_one_that_is_over_is_forgotten():
+    now = 100.0
+    jobs = FileStore(clock=lambda: now)
+    lost, done = await jobs.begin_document(OWNER), await jobs.begin_document(OWNER)
+    await jobs.note_document(done[0], JobStatus("done"))
+    now += LOST_AFTER_S + 1
+    found = await jobs.find_document(*lost)
+
+    assert found is not None
+    assert (found.state, "send it again" in found.message) == ("error", True)
+    now += KEPT_S + 1
+    assert [await jobs.find_document(*lost), await jobs.find_document(*done)] == [None, None]
