@@ -4,7 +4,6 @@ import gc
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from model.bundle import Bundle
@@ -118,11 +117,3 @@ def test_the_same_load_again_takes_no_more_memory(both, jobs):
     gc.collect()
 
     assert free_memory() >= before
-
-
-def test_a_sentence_without_end_stops_at_its_limit(runner):
-    job = Job(id=1, source_ids=(*np.full(500, 7).tolist(), 2), params=SearchParams(max_target_tokens=256))
-
-    result = finish(runner, [job])[1]
-
-    assert result.num_steps <= 256

@@ -2,17 +2,14 @@
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 from pathlib import Path
 
-import pytest
-
 from bench.gpu_counted.counters import Measured, total
 from model.bundle import Bundle
 from tests.fakes.calls import calling, eventually
-from tests.fakes.server_process import run_to_end, start
+from tests.fakes.server_process import start
 
 ON_CUDA = {
     "DRAGOMAN_ENGINE__DEVICE": "cuda",
@@ -51,28 +48,3 @@ async def test_the_server_starts_serves_reloads_and_drains(bundle, tmp_path):
     assert total(counts, "launch").number > 0
     assert total(counts, "plan").number == 0
     assert "No registered plugin" not in server.log_text()
-
-
-MACHINES = [
-    ({"COUNTED_GPU_DRIVER": "12040"}, "the NVIDIA driver is made for CUDA 12.4, 13.0 or newer is needed"),
-    ({"COUNTED_GPU_ARCH": "70"}, "ONNX Runtime has no kernels for Counted GPU sm_70 (sm_70)"),
-    ({"COUNTED_GPU_ARCH": "100"}, "ONNX Runtime has no kernels for Counted GPU sm_100 (sm_100)"),
-    ({"without": "libcudnn.so.9"}, "libcudnn.so.9 cannot be loaded; `pip uninstall -y onnxruntime; pip install"),
-    ({"without": "libcuda.so.1"}, "there is no NVIDIA driver (libcuda.so.1)"),
-]
-
-
-@pytest.mark.parametrize(("machine", "expected"), MACHINES, ids=[str(machine) for machine, _ in MACHINES])
-def test_a_gpu_that_cannot_be_used_ends_the_start_with_one_line(bundle, tmp_path, machine, expected):
-    variables = dict(machine)
-    if missing := variables.pop("without", ""):
-        for library in Path(os.environ["LD_LIBRARY_PATH"]).glob("*.so.*"):
-            if library.name != missing:
-                (tmp_path / library.name).symlink_to(library.resolve())
-        variables["LD_LIBRARY_PATH"] = str(tmp_path)
-
-    status, errors = run_to_end(bundle.directory, **ON_CUDA, **variables)
-
-    (line,) = [line for line in errors.splitlines() if line.startswith("dragoman:")]
-    assert status == 1
-    assert f"device cuda cannot be used: {expected}" in line

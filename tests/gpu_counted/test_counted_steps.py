@@ -3,7 +3,6 @@
 import ctypes
 import gc
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +15,8 @@ from service.engine.cuda.memory import Bytes, CudaDevice, Device, Piece, Rows
 from service.engine.cuda.runner import CudaRunner
 from service.engine.cuda.session import free_memory
 from service.engine.logits import Edits
-from service.engine.loop import EngineLoop
 from service.engine.runner import FULL_LANE
-from service.engine.wire import GPU_BUDGETS, EngineSpec, FailureKind, Job, JobFailure, JobResult, SearchParams
+from service.engine.wire import EngineSpec
 from tests.fakes.host_device import HostDevice
 
 KERNELS = {"included": 62, "base": 154, "nllb": 293}  # of a step, as docs/gpu.md says
@@ -187,53 +185,6 @@ def test_a_kernel_that_the_driver_does_not_take_is_named(tmp_path):
 
     with pytest.raises(cudart.CudaError, match=r"the driver cannot compile .*other\.ptx: CUDA failure 218: "):
         cudart.kernel(kernel, "copy_rows")
-
-
-@pytest.fixture
-def card_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Makes a card on which so many GB are free."""
-
-    def have(gigabytes: float) -> None:
-        gc.collect()
-        free, size = cudart.memory()
-        monkeypatch.setenv("COUNTED_GPU_GB", str((size - free) / (1 << 30) + gigabytes))
-
-    return have
-
-
-@pytest.mark.parametrize("gigabytes", [1, 4, 16])
-def test_what_the_budgets_allow_fits_the_card(bundle, card_of, gigabytes):
-    card_of(gigabytes)
-    runner = opened(ScriptedRunner, bundle)
-    loop = EngineLoop(runner, runner.budgets(GPU_BUDGETS))
-    params = SearchParams(beam_size=4, max_target_tokens=256)
-    for number, source in enumerate(made_up_sources(300)):
-        loop.submit(Job(id=number, source_ids=source, params=params))
-
-    outcomes = []
-    while not loop.is_idle:
-        outcomes += loop.step()
-
-    assert {type(outcome) for outcome in outcomes} == {JobResult}
-
-
-def test_a_batch_that_finds_too_little_memory_fails_alone(bundle, card_of):
-    card_of(0.25)
-    runner = ScriptedRunner.open(EngineSpec(bundle_dir=bundle.directory, device="cuda", cuda_graphs=False))
-    loop = EngineLoop(runner, replace(GPU_BUDGETS, max_rows=4_096))
-    params = SearchParams(beam_size=4, max_target_tokens=256)
-    for number, source in enumerate(made_up_sources(1_500)):
-        loop.submit(Job(id=number, source_ids=source, params=params))
-
-    outcomes = []
-    while not loop.is_idle:
-        outcomes += loop.step()
-
-    failures = [outcome for outcome in outcomes if isinstance(outcome, JobFailure)]
-    assert {failure.kind for failure in failures} == {FailureKind.OUT_OF_MEMORY}
-    assert len(outcomes) == 1_500
-    assert len(failures) < 1_500
-    assert isinstance(outcomes[-1], JobResult)
 
 
 def test_twenty_loads_of_a_model_leave_nothing_behind(bundle):

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -21,22 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers
 
-from model.config import ModelConfig
 from tests.parity.ctranslate2_model import pieces
-
-NAMES = {
-    "self_attention_norm": "self_attn_layer_norm",
-    "cross_attention_norm": "encoder_attn_layer_norm",
-    "feed_forward_norm": "final_layer_norm",
-    "feed_forward.inner": "fc1",
-    "feed_forward.outer": "fc2",
-    "self_attention": "self_attn",
-    "cross_attention": "encoder_attn",
-    "query": "q_proj",
-    "key": "k_proj",
-    "value": "v_proj",
-    "output": "out_proj",
-}
 
 
 def read_marian_model(directory: Path) -> Any:
@@ -99,59 +82,6 @@ def write_random_marian(
     (directory / "tokenizer_config.json").write_text(json.dumps(described))
     for name in ("source.spm", "target.spm"):
         shutil.copyfile(tokenizer, directory / name)
-
-
-def layers_by_their_names(state: Mapping[str, NDArray[np.float32]], order: list[int]) -> dict[str, NDArray[np.float32]]:
-    """Return the layers of a pre-norm model under the names of transformers, the width in another order."""
-    tensors = {}
-    for key, value in state.items():
-        if key.startswith(("encoder.", "decoder.")):
-            name = f"model.{key}".replace("coder.norm.", "coder.layer_norm.")
-            for ours, theirs in NAMES.items():
-                name = name.replace(f".{ours}.", f".{theirs}.")
-            # The width is the last axis of what reads states, and the first of what writes them.
-            is_written = ".out_proj." in name or ".fc2." in name or "norm." in name
-            tensors[name] = value[order] if is_written else value[:, order] if value.ndim == 2 else value
-    return tensors
-
-
-def sizes_of(config: ModelConfig) -> dict[str, Any]:
-    """Return a model's sizes as transformers names them."""
-    return {
-        "d_model": config.d_model,
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
-        "encoder_attention_heads": config.num_heads,
-        "decoder_attention_heads": config.num_heads,
-        "encoder_layers": config.num_encoder_layers,
-        "decoder_layers": config.num_decoder_layers,
-        "max_position_embeddings": config.max_positions,
-    }
-
-
-def trained_pegasus(config: ModelConfig, state: Mapping[str, NDArray[np.float32]], max_length: int) -> Any:
-    """Return the included model as Pegasus, which has its norms: the width in another order, sines before cosines."""
-    order = [*range(0, config.d_model, 2), *range(1, config.d_model, 2)]
-    model: Any = transformers.PegasusForConditionalGeneration(
-        transformers.PegasusConfig(
-            **sizes_of(config),
-            vocab_size=config.vocab_size,
-            activation_function="relu",
-            scale_embedding=True,
-            pad_token_id=config.pad_id,
-            eos_token_id=config.eos_id,
-            decoder_start_token_id=config.start_id,
-            forced_eos_token_id=None,
-        )
-    )
-    tensors = {"model.shared.weight": state["embedding.weight"][:, order], **layers_by_their_names(state, order)}
-    left = model.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()}, strict=False)
-    assert not left.unexpected_keys
-    tied = {"final_logits_bias", "lm_head.weight"}
-    assert not [name for name in left.missing_keys if name not in tied and "embed_" not in name]
-    model.tie_weights()
-    model.generation_config.update(max_length=max_length, forced_eos_token_id=None)
-    return model.eval()
 
 
 @torch.inference_mode()

@@ -11,15 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sentencepiece
 import torch
 from transformers import M2M100Config, M2M100ForConditionalGeneration, MBartConfig, MBartForConditionalGeneration
 
-from export.source import ExportSource
 from tests.fakes.own_text import own_sentences
-from tests.parity.ctranslate2_model import pieces as pieces_of
-from tests.parity.generate_models import layers_by_their_names, sizes_of
 
 
 class Family(StrEnum):
@@ -111,27 +107,6 @@ def write_checkpoint(
     if ends:
         _make_ending(model)
     model.save_pretrained(directory, **saving)
-    return model
-
-
-def write_trained(directory: Path, source: ExportSource) -> Any:
-    """Write the included model as M2M100, whose sinusoids are nearly its own, and whose languages start a sentence."""
-    config, names = source.config, pieces_of(source.tokenizer_path)
-    special = [config.start_id, config.pad_id, config.eos_id, config.unk_id]
-    rows = [*special, *(number for number in range(len(names)) if number not in special)]
-    order = [*range(0, config.d_model, 2), *range(1, config.d_model, 2)]
-    table = source.state["embedding.weight"][:, order][[*rows, *[config.start_id] * 108]]
-    table[len(rows) :] += np.random.default_rng(0).normal(0, 1e-3, (108, config.d_model))
-    model: Any = M2M100ForConditionalGeneration(M2M100Config(**sizes_of(config), vocab_size=len(table)))
-    tensors = {"model.shared.weight": table, **layers_by_their_names(source.state, order)}
-    left = model.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()}, strict=False)
-    assert not left.unexpected_keys
-    model.tie_weights()
-    model.eval().save_pretrained(directory)
-    tokens = ["<s>", "<pad>", "</s>", "<unk>", *(names[number] for number in rows[4:])]
-    shutil.copyfile(source.tokenizer_path, directory / "sentencepiece.bpe.model")
-    (directory / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
-    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": TOKENIZERS[Family.M2M100]}))
     return model
 
 

@@ -213,8 +213,8 @@ def test_engine_ends_as_the_reference_search_under_every_rule(tmp_path):
 
 @pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("model", ["ssru", *RECURRENT], indirect=True)
-def test_a_sentence_of_a_recurrent_decoder_is_bit_for_bit_itself_in_any_company(model, bundle, precision):
+@pytest.mark.parametrize("model", ["ssru", "t5", *RECURRENT], indirect=True)
+def test_a_sentence_of_a_model_with_caches_or_positions_of_its_own_is_the_same_in_any_company(model, bundle, precision):
     rng = np.random.default_rng(7)
     jobs = [
         Job(

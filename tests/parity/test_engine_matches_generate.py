@@ -9,14 +9,9 @@ import pytest
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
 from export.importers.marian import read_marian
-from export.source import ExportSource
 from export.verify import reference_model
-from model.bundle import Bundle, default_bundle_dir
-from model.tokenizer import Tokenizer
-from tests.fakes.own_text import own_sentences
 from tests.parity.generate_models import (
     read_marian_model,
-    trained_pegasus,
     write_random_marian,
 )
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences
@@ -65,24 +60,7 @@ def test_encoder_states_and_log_probabilities_are_those_of_transformers(pair):
     pair.require_log_probs_of_transformers()
 
 
-@pytest.fixture(scope="module")
-def trained_pair(trained_bundles: dict[str, Path]) -> Pair:
-    source = ExportSource.load(default_bundle_dir())
-    bundle = Bundle.load(trained_bundles["fp32"])
-    tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(3), seed=3)]
-    theirs = trained_pegasus(source.config, source.state, bundle.manifest.decoding.max_target_tokens + 1)
-    return Pair(bundle, reference_model(source.config, source.state), theirs, sources)
-
-
 @pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)
 @pytest.mark.timeout(7200)
 def test_random_models_write_the_tokens_of_generate(pair, beam_size, early_stopping):
     pair.require_tokens_of_generate(beam_size, early_stopping=early_stopping)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("beam_size", "early_stopping"), SEARCHES)
-@pytest.mark.timeout(7200)
-def test_the_included_model_writes_the_tokens_of_generate(trained_pair, beam_size, early_stopping):
-    trained_pair.require_tokens_of_generate(beam_size, early_stopping=early_stopping)

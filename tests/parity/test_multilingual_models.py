@@ -9,9 +9,7 @@ import pytest
 from export.importers.command import import_model
 from export.importers.foreign import ImportOptions
 from export.importers.m2m100 import read_m2m100
-from export.source import ExportSource
 from export.verify import reference_model
-from model.bundle import default_bundle_dir
 from model.config import StopRule
 from model.tokenizer import load_tokenizer
 from service.local import LocalTranslator
@@ -19,7 +17,7 @@ from service.records import Segmentation, TranslateOptions, TranslationRequest
 from tests.fakes.own_text import own_sentences
 from tests.parity.generate_models import generated
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences, write_ctranslate2_of
-from tests.parity.multilingual_checkpoints import SHAPES, Family, train_pieces, write_checkpoint, write_trained
+from tests.parity.multilingual_checkpoints import SHAPES, Family, train_pieces, write_checkpoint
 
 LONGEST = 24
 
@@ -95,22 +93,3 @@ def test_texts_go_in_and_out_in_the_languages_of_their_request(pair):
         ids = one.encode(text)
         (tokens,) = generated(pair.theirs, [ids], 1, early_stopping=False, forced_bos_token_id=one.target_prefix[0])
         assert found[target] == one.decode(tokens)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_our_trained_weights_as_m2m100_get_the_tokens_of_generate_and_ctranslate2(tmp_path):
-    theirs = write_trained(tmp_path / "theirs", ExportSource.load(default_bundle_dir()))
-    theirs.generation_config.update(max_length=129)
-    (tmp_path / "scratch").mkdir()
-    source = read_m2m100(tmp_path / "theirs", OPTIONS, tmp_path / "scratch")
-    bundle = import_model(tmp_path / "theirs", tmp_path / "bundle", OPTIONS)
-    tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer).between("en", "de")
-    sources = [tokenizer.encode(text) for text in own_sentences(num_sentences(4), seed=3)]
-    prefixes = [list(tokenizer.target_prefix)] * len(sources)
-    pair = Pair(bundle, reference_model(source.config, source.state), theirs, sources, prefixes)
-    neighbour = write_ctranslate2_of(theirs, tmp_path / "neighbour")
-
-    for beam_size, early_stopping in ((1, False), (4, True), (4, False)):
-        pair.require_tokens_of_generate(beam_size, early_stopping=early_stopping)
-        pair.require_tokens_of_ctranslate2(neighbour, beam_size)

@@ -1,6 +1,5 @@
 """What the native engine promises beside the parity that it shares with the engine on ONNX Runtime."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
@@ -10,14 +9,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from model.bundle import Bundle, BundleError, default_bundle_dir
+from model.bundle import Bundle, BundleError
 from model.config import Architecture
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from service.engine import loop
 from service.engine.choice import library_problem, native_problem
 from service.engine.cpu.native import library, pack
-from service.engine.cpu.native.library import LibraryError, instruction_set, most_weight_sum
+from service.engine.cpu.native.library import LibraryError, instruction_set
 from service.engine.cpu.native.runner import NativeRunner, open_model
 from service.engine.cpu.runner import CpuRunner
 from service.engine.loop import EngineLoop
@@ -27,14 +26,11 @@ from service.engine.wire import (
     FinishReason,
     Job,
     JobFailure,
-    JobResult,
-    Outcome,
     SchedulerConfig,
     SearchParams,
 )
 from service.engine.worker import create_runner
 from tests.fakes.engine_runs import hypotheses, run, translate
-from tests.fakes.own_text import own_sentences
 from tests.fakes.tiny_model import VOCABULARY, random_sentences, tiny_config, tiny_model, write_tiny_bundle
 from trials.native.border import call_at_random
 
@@ -75,36 +71,6 @@ def test_steps_ahead_give_what_single_steps_give(bundle, model, beam_size, monke
 
     assert found[0] == found[1]
     assert num_calls[1] < num_calls[0]
-
-
-@pytest.mark.parametrize("beam_size", [1, 2, 4, 5, 8])
-def test_a_sentence_of_the_included_model_is_bit_for_bit_itself_in_any_company(beam_size):
-    """Others join, end and are cancelled; half of all keep to their shortlists."""
-    bundle = Bundle.load(default_bundle_dir(), verify=False)
-    tokenizer, runner = Tokenizer.load(bundle.tokenizer_path), NativeRunner(bundle)
-    jobs = []
-    for number, text in enumerate(own_sentences(int(os.environ.get("DRAGOMAN_TEST_SENTENCES", "12")))):
-        params = SearchParams(beam_size=beam_size, max_target_tokens=60, use_shortlist=number % 2 == 0)
-        jobs.append(Job(id=number, source_ids=tuple(tokenizer.encode(text)), params=params))
-    alone = {job.id: hypotheses(run(EngineLoop(runner), [job])[job.id]) for job in jobs}
-    rng, num_compared = np.random.default_rng(beam_size), 0
-
-    for order in (jobs, jobs[::-1], [jobs[index] for index in rng.permutation(len(jobs))]):
-        engine, waiting = EngineLoop(runner, SchedulerConfig(max_rows=128)), list(order)
-        outcomes: dict[int, Outcome] = {}
-        while waiting or not engine.is_idle:
-            joining = [waiting.pop() for _ in range(min(len(waiting), int(rng.integers(0, 5))))]
-            for job in joining:
-                engine.submit(job)
-                if rng.random() < 0.1:
-                    engine.cancel(int(rng.integers(len(jobs))))
-            outcomes |= {outcome.job_id: outcome for outcome in engine.step()}
-        for number, outcome in outcomes.items():
-            if isinstance(outcome, JobResult):
-                num_compared += 1
-                assert outcome.hypotheses == alone[number], f"sentence {number}"
-
-    assert num_compared > 2 * len(jobs)
 
 
 def test_a_translation_that_only_repeats_itself_ends_where_it_does_in_onnx_runtime(trained_bundles):
@@ -229,22 +195,6 @@ def test_without_a_library_onnx_runtime_serves_and_the_reason_is_said(bundle, mo
         )
     finally:
         library.load.cache_clear()
-
-
-@pytest.mark.usefixtures("can_serve")
-def test_engines_map_the_weights_that_were_packed_for_all_and_do_without_what_is_not_there(bundle, tmp_path, recwarn):
-    shared, empty = tmp_path / "shared", tmp_path / "empty"
-    shared.write_bytes(packed(bundle, most_sum=most_weight_sum()))
-    empty.touch()
-    sources, params = random_sentences(bundle.manifest.config, [5, 9]), SearchParams(max_target_tokens=9)
-    wanted = translate(NativeRunner(bundle, precision="int8"), sources, params)
-
-    for file in (shared, empty):
-        assert translate(NativeRunner(bundle, precision="int8", packed_weights=file), sources, params) == wanted
-    assert not recwarn
-    with pytest.warns(RuntimeWarning, match="weights are not shared with other engines: .* No such file"):
-        alone = NativeRunner(bundle, precision="int8", packed_weights=tmp_path / "gone")
-    assert translate(alone, sources, params) == wanted
 
 
 def test_a_packed_model_of_another_instruction_set_is_refused(bundle, tmp_path):

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sentencepiece
 import torch
@@ -16,13 +15,7 @@ from export.importers.foreign import ForeignModelError, ImportOptions
 from export.importers.t5 import read_t5
 from export.verify import reference_model
 from model.tokenizer import load_tokenizer
-from service.engine.cpu.runner import CpuRunner
-from service.engine.loop import EngineLoop
-from service.local import LocalTranslator
-from service.records import Segmentation, TranslateOptions, TranslationRequest
-from tests.fakes.engine_runs import hypotheses, job, run
 from tests.fakes.own_text import own_sentences
-from tests.parity.generate_models import generated
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences, write_ctranslate2_of
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3}
@@ -117,45 +110,6 @@ def test_tokens_are_those_of_ctranslate2(pair, tmp_path):
     directory = write_ctranslate2_of(pair.theirs, tmp_path / "neighbour")
     for beam_size in (1, 4):
         pair.require_tokens_of_ctranslate2(directory, beam_size)
-
-
-@pytest.mark.parametrize("kind", ["madlad"], indirect=True)
-def test_texts_are_translated_into_the_language_of_their_request(pair):
-    text, tokenizer = "Where is the house?", load_tokenizer(pair.bundle.directory, pair.bundle.manifest.tokenizer)
-    translator = LocalTranslator.open(pair.bundle.directory, threads=1)
-
-    options = TranslateOptions(beam_size=1, segmentation=Segmentation.NONE)
-    request = TranslationRequest(source_language="de", target_language="zh-Hant")
-    (found,) = translator.translate_all([text], options, request=request)
-
-    ids = tokenizer.between("de", "zh-Hant").encode(text)
-    expected = tokenizer.decode(generated(pair.theirs, [ids], 1, early_stopping=False)[0])
-    assert expected.strip()  # where a model says nothing, the source would stand
-    assert found.text == expected
-
-
-@pytest.mark.usefixtures("each_engine")
-@pytest.mark.parametrize("kind", ["v1.1"], indirect=True)
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_sentence_gets_the_same_scores_in_any_company(checkpoint, pair, precision, tmp_path):
-    """Bit for bit, although the bias is part of a mask that is as wide as the widest sentence needs."""
-    bundle = import_model(checkpoint, tmp_path / "bundle", OPTIONS["v1.1"], precisions=(precision,))
-    runner, rng = CpuRunner(bundle), np.random.default_rng(5)
-    jobs = [
-        job(
-            number,
-            rng.integers(5, 100, rng.integers(1, 40)).tolist(),
-            beam_size=int(rng.choice([1, 4])),
-            max_target_tokens=40,
-        )
-        for number in range(12)
-    ]
-
-    together = run(EngineLoop(runner), jobs, arrivals=rng)
-
-    for one in jobs:
-        alone = run(EngineLoop(runner), [one])[one.id]
-        assert hypotheses(alone) == hypotheses(together[one.id])
 
 
 @pytest.mark.parametrize("kind", ["v1.0"], indirect=True)
