@@ -14,7 +14,6 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
-from model.bundle import Bundle
 from protos import translation_pb2
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions
@@ -55,12 +54,6 @@ def translated(date: str, texts: list[str], segmentation: Segmentation) -> list[
     options = TranslateOptions(beam_size=BEAM_SIZE, max_target_tokens=MAX_TARGET_TOKENS, segmentation=segmentation)
     translator = LocalTranslator.open(bundle_of(date), threads=1)
     return [translation.text for translation in translator.translate_all(texts, options)]
-
-
-def test_old_bundle_has_no_golden_sentences_and_is_accepted_all_the_same(date):
-    bundle = Bundle.load(bundle_of(date))
-
-    assert bundle.golden_sentences("fp32") == []
 
 
 def test_client_of_the_old_contract_gets_what_it_asks_for(server, date):

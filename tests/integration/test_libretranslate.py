@@ -27,17 +27,6 @@ class TestLibreTranslate:
         assert [found["language"] for found in many["detectedLanguage"]] == ["en", "de"]
         assert all(50 < found["confidence"] <= 100 for found in many["detectedLanguage"])
 
-    def test_text_in_the_target_language_comes_back_as_it_is(self, server):
-        other = "Il treno è in ritardo di nuovo."
-        one = post(server.http_port, "/translate", q=GERMAN, source="auto", target="de").json()
-        many = post(server.http_port, "/translate", q=[GERMAN, ENGLISH, other], target="de", alternatives=1).json()
-
-        assert (one["translatedText"], one["detectedLanguage"]["language"]) == (GERMAN, "de")
-        assert 95 < one["detectedLanguage"]["confidence"] < 100
-        assert many["translatedText"] == [GERMAN, ENGLISH, other]
-        assert [found["language"] for found in many["detectedLanguage"]] == ["de", "en", "it"]
-        assert [len(texts) for texts in many["alternatives"]] == [0, 1, 0]
-
     def test_warnings_are_in_the_answer_and_in_a_header(self, server):
         copied = {"kind": "copied", "count": 1, "message": "the translation is the source"}
         wish = {"source": "en", "target": "de"}

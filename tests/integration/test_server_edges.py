@@ -17,7 +17,7 @@ from tests.fakes.edges import TWO_EDGES, calling_each_edge, http_to_each_edge
 from tests.fakes.http_requests import ask, post, post_multipart
 from tests.fakes.secured_server import Keys, keys, with_key
 from tests.fakes.server_process import ServerProcess, start
-from tests.fakes.streams import LONG, message, opened
+from tests.fakes.streams import LONG, all_of, message, opened
 
 __all__ = ["keys"]
 
@@ -97,7 +97,8 @@ async def test_edges_share_what_was_answered(server: ServerProcess, keys: Keys):
 
 @pytest.mark.promise("G6")
 async def test_what_a_killed_edge_had_in_flight_leaves_engine_and_gauges_and_is_counted(start_server):
-    server = start_server(**TWO_EDGES, DRAGOMAN_LISTEN__METRICS_PORT="0")  # which the scheduler process serves
+    own_page = {"DRAGOMAN_LISTEN__METRICS_PORT": "0"}  # which the scheduler process serves
+    server = start_server(**TWO_EDGES, **own_page, DRAGOMAN_LIMITS__MAX_STREAMS="2")
 
     def in_flight() -> tuple[float, float, float]:
         calls = server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:])
@@ -117,8 +118,12 @@ async def test_what_a_killed_edge_had_in_flight_leaves_engine_and_gauges_and_is_
         assert (await other).translations[0].hypotheses[0].text == LONG
         await eventually(lambda: in_flight() == (0, 1, 0))
         assert server.metric("dragoman_requests_total", code="UNAVAILABLE") == 4
+        assert server.metric("dragoman_cancelled_total", where="decode") == 4
         assert server.metric("dragoman_token_budget_used_ratio") == 0
-        streams[1].cancel()
+        next_one = await opened(kept, message((2, "in the place of the lost one")))
+        for stream in (streams[1], next_one):
+            await stream.done_writing()
+        assert [[*await all_of(stream)] for stream in (streams[1], next_one)] == [[1], [2]]
 
 
 def test_each_edge_says_whether_the_server_is_ready(server, edges):

@@ -1,13 +1,17 @@
-"""A graph that differs from the model is told from one that does not, and refused."""
+"""A graph that differs from the model is refused; the files of a bundle's graphs hold every tensor once."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
 from export.builder import Array
+from export.graphs import DECODER_STEP_NAME, ENCODER_NAME
+from export.scorer import SCORER_NAME
 from export.verify import TOLERANCES, Parity, ParityError, compare, seeded_samples
 from tests.fakes.tiny_model import TinyGraphs, tiny_graphs, tiny_model
 
@@ -68,3 +72,20 @@ def test_each_number_over_its_limit_is_refused(changes: dict[str, float], messag
 
     with pytest.raises(ParityError, match=message):
         replace(EQUAL, **changes).require("fp32", TOLERANCES["fp32"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("int8", 1)])
+def test_no_large_tensor_is_stored_twice(tmp_path: Path, precision: str, bytes_each: int) -> None:
+    """Encoder, decoder and projection read one embedding table, and the scorer stores nothing large of its own."""
+    graphs = tiny_graphs(tmp_path, precision)
+    places: dict[tuple[int, int], set[str]] = {}
+    for name in (ENCODER_NAME, DECODER_STEP_NAME, SCORER_NAME):
+        for tensor in onnx.load(graphs.directory / name, load_external_data=False).graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                entries = {entry.key: entry.value for entry in tensor.external_data}
+                places.setdefault((int(entries["offset"]), int(entries["length"])), set()).add(tensor.name)
+
+    assert all(len(names) == 1 for names in places.values())
+    tables = [length for (_, length), names in places.items() if any("embedding" in name for name in names)]
+    assert tables == [graphs.config.num_logits * graphs.config.d_model * bytes_each]
+    assert (graphs.directory / SCORER_NAME).stat().st_size < 64_000

@@ -101,7 +101,7 @@ def test_format_that_most_of_a_paragraph_has_needs_no_tag():
     [
         ('<w:bookmarkStart w:id="1"/><w:bookmarkEnd w:id="1"/>' + run("A cat."), "A cat."),
         (run("A cat.") + '<w:r><w:commentReference w:id="1"/></w:r>', "A cat."),
-        (run("A") + '<w:bookmarkStart w:id="1"/>' + run(" cat."), 'A<x id="1"/> cat.'),
+        (run("A") + '<w:bookmarkStart w:id="1"/><w:bookmarkEnd w:id="1"/>' + run(" cat."), 'A<x id="1"/> cat.'),
         (run("A cat") + '<w:r><w:footnoteReference w:id="2"/></w:r>' + run(" sleeps."), 'A cat<x id="1"/> sleeps.'),
         (run("A") + "<w:del>" + run("x").replace("w:t", "w:delText") + "</w:del>" + run(" cat."), 'A<x id="1"/> cat.'),
         ('<w:hyperlink w:anchor="a">' + run("A cat.", "<w:u/>") + "</w:hyperlink>", "A cat."),
