@@ -88,11 +88,6 @@ def test_a_conversion_translates_all_pairs_in_one_batch_as_ctranslate2_does(tmp_
     assert len({source[0] for source in sources}) == len({prefix[0] for prefix in prefixes}) == len(PAIRS)
 
 
-@pytest.fixture(scope="module")
-def opus(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_path: Path) -> MarianModel:
-    return write_opus(tmp_path_factory.mktemp("opus"), tiny_tokenizer_path)
-
-
 def write_opus(directory: Path, tokenizer: Path) -> MarianModel:
     """Write a MarianMT model from English into a group of languages, two of whose tokens mean one language."""
     model = write_marian(directory, tokenizer)
@@ -104,7 +99,8 @@ def write_opus(directory: Path, tokenizer: Path) -> MarianModel:
     return model
 
 
-def test_a_model_of_opus_writes_the_language_that_a_request_asks_for(opus, tmp_path):
+def test_a_model_of_opus_writes_the_language_that_a_request_asks_for(tmp_path, tiny_tokenizer_path):
+    opus = write_opus(tmp_path, tiny_tokenizer_path)
     bundle = import_model(opus.directory, tmp_path / "bundle", ImportOptions(target_language="de"))
     manifest = bundle.manifest
     tokenizer = load_tokenizer(bundle.directory, manifest.tokenizer)
@@ -124,28 +120,3 @@ def test_a_model_of_opus_writes_the_language_that_a_request_asks_for(opus, tmp_p
     german, unknown = tokenizer.between("en", "de"), opus.tokens.index("<unk>")
     assert 21 not in german.encode(f">>fra<< {text}")
     assert german.decode([21, unknown]).strip() == "\u2047"
-
-
-@pytest.mark.usefixtures("each_engine")
-def test_targets_of_a_model_of_opus_share_a_batch_and_get_ctranslate2s_tokens(opus, tmp_path):
-    options = ImportOptions(target_language="de", profile=StopRule.CTRANSLATE2)
-    bundle = import_model(opus.directory, tmp_path / "bundle", options)
-    tokenizer = load_tokenizer(bundle.directory, bundle.manifest.tokenizer)
-    texts = [text[:50] for text in own_sentences(NUM_SENTENCES, seed=2)]  # the model has 64 positions
-    sources = [tokenizer.between("en", ("de", "fr")[number % 2]).encode(text) for number, text in enumerate(texts)]
-    names = json.loads((opus.ctranslate2 / "shared_vocabulary.json").read_text())
-    translator = ctranslate2.Translator(str(opus.ctranslate2), device="cpu", compute_type="float32", intra_threads=1)
-    results = translator.translate_batch(
-        [[names[token] for token in ids] for ids in sources],
-        beam_size=4, max_decoding_length=LONGEST, min_decoding_length=0,
-    )  # fmt: skip
-
-    params = SearchParams(beam_size=4, max_target_tokens=LONGEST)
-    jobs = [Job(id=number, source_ids=tuple(ids), params=params) for number, ids in enumerate(sources)]
-    outcomes = run(EngineLoop(CpuRunner(bundle)), jobs)
-
-    for job, result in zip(jobs, results, strict=True):
-        outcome = outcomes[job.id]
-        assert isinstance(outcome, JobResult)
-        assert [names[token] for token in outcome.hypotheses[0].token_ids] == result.hypotheses[0]
-    assert {ids[0] for ids in sources} == {20, 21}
