@@ -26,6 +26,7 @@ from service.engine.wire import (
     FinishReason,
     Job,
     JobFailure,
+    JobResult,
     SchedulerConfig,
     SearchParams,
 )
@@ -93,15 +94,19 @@ def test_every_instruction_set_of_this_cpu_writes_what_onnx_runtime_writes(bundl
     """In floats token for token; int8 rounds otherwise.  The kernels themselves: `make check-native`."""
     if not instruction_set(instructions):
         pytest.skip(f"this CPU has no {instructions}")
-    sources = random_sentences(model.config, range(2, 22))
-    params = SearchParams(beam_size=4, max_target_tokens=30)
+    jobs = [
+        Job(id=n, source_ids=tuple(source), params=SearchParams(length_penalty=float(n % 2), max_target_tokens=30))
+        for n, source in enumerate(random_sentences(model.config, range(2, 22)))
+    ]
+    native = NativeRunner(bundle, precision=precision, instruction_set=instructions)
 
-    ours = translate(NativeRunner(bundle, precision=precision, instruction_set=instructions), sources, params)
-    theirs = translate(CpuRunner(bundle, precision=precision), sources, params)
+    outcomes = [run(EngineLoop(runner), jobs) for runner in (native, CpuRunner(bundle, precision=precision))]
 
-    scores = [np.array([best.score for (best,) in found]) for found in (ours, theirs)]
+    ours, theirs = ([one for _, one in sorted(each.items()) if isinstance(one, JobResult)] for each in outcomes)
+    scores = [np.array([one.hypotheses[0].score for one in each[1::2]]) for each in (ours, theirs)]  # by length
     if precision == "fp32":
-        assert [best.token_ids for (best,) in ours] == [best.token_ids for (best,) in theirs]
+        found, wanted = ([(one.hypotheses[0].token_ids, one.num_steps) for one in each] for each in (ours, theirs))
+        assert found == wanted
         assert scores[0] == pytest.approx(scores[1], abs=1e-4)
     else:
         assert np.abs(scores[0] - scores[1]).mean() < 0.1

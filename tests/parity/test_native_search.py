@@ -1,4 +1,4 @@
-"""The native library keeps the slots of a GPU as NumPy does, to the bit."""
+"""The native library ends hypotheses and keeps the slots of a GPU as NumPy does, to the bit."""
 
 from typing import Any
 
@@ -6,7 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from model.config import USUAL_PROFILE
+from service.engine.beam import BeamSearch
+from service.engine.beams import Candidates
+from service.engine.cpu.native.library import StepArrays
 from service.engine.cuda.slots import NativeSlots, Slots, StepMemory
+from service.engine.wire import SearchParams
 
 pytestmark = pytest.mark.usefixtures("native_library")
 
@@ -86,3 +91,48 @@ def test_the_library_refuses_a_step_whose_slots_have_too_few_columns():
 
     with pytest.raises(ValueError, match="dg_write_step"):
         slots.write(step_memory(2, 4, 1, np.float16(-3e4)), np.zeros((1, 4), np.int64), np.zeros((1, 4), np.float32))
+
+
+def random_candidates(rng: np.random.Generator, rows: tuple[int, int], num_candidates: int, end: int) -> StepArrays:
+    """Arrays of a step of some sentences, as the library might leave them."""
+    arrays = StepArrays(*rows, num_candidates)
+    arrays.best[:] = -np.sort(-rng.normal(-3.0, 2.0, arrays.best.shape))
+    arrays.best[rng.random(arrays.best.shape) < 0.05] = -np.inf
+    arrays.best_tokens[:] = rng.integers(0, 12, arrays.best.shape)
+    arrays.best_tokens[rng.random(arrays.best.shape) < 0.1] = end
+    arrays.parents[:] = rng.integers(0, rows[1], arrays.best.shape)
+    arrays.check[rng.random(rows[0]) < 0.2] = rng.choice((np.nan, np.inf, -np.inf))
+    return arrays
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_the_library_ends_hypotheses_and_sentences_as_python_does_to_the_bit(beam_size):
+    rng, most = np.random.default_rng(beam_size), 2 * beam_size
+    searches = BeamSearch(beam_size), BeamSearch(beam_size)
+    ended = 0
+    for _ in range(300):
+        while searches[0].num_sentences < 6:
+            params = SearchParams(
+                beam_size=beam_size,
+                num_hypotheses=int(rng.integers(1, beam_size + 1)),
+                length_penalty=float(rng.choice([0.0, 0.6, 1.0])),
+                patience=float(rng.choice([1.0, 2.0])),
+                max_target_tokens=int(rng.integers(1, 80)),
+                stop_repetition=bool(rng.random() < 0.5),
+            )
+            for search in searches:
+                search.add(params)
+        arrays = random_candidates(rng, (6, beam_size), most, USUAL_PROFILE.end)
+        plain = Candidates(arrays.best.copy(), arrays.best_tokens, arrays.parents, arrays.check)
+
+        wanted, given = searches[0].advance(plain), searches[1].advance(arrays.candidates)
+
+        assert (sorted(given.finished), given.non_finite) == (sorted(wanted.finished), wanted.non_finite)
+        for index in sorted({*wanted.finished, *wanted.non_finite}, reverse=True):
+            assert searches[1].hypotheses(index) == searches[0].hypotheses(index)
+            ended += len(searches[0].hypotheses(index))
+            for search in searches:
+                search.remove(index)
+        assert searches[1].tokens.tolist() == searches[0].tokens.tolist()
+        assert searches[1].scores.tobytes() == searches[0].scores.tobytes()
+    assert ended > 50

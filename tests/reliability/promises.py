@@ -167,7 +167,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "F1": ("test_keys_rpc.py::test_a_good_key_opens", "test_keys_rpc.py::test_health_needs_no_key"),
     "F2": (
         "test_tls_rpc.py::test_handshake_failures",
-        "test_tls_rpc.py::test_expired_certificate",
         "test_tls_rpc.py::test_client_without_a_certificate",
     ),
     "F3": (
