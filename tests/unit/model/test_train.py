@@ -11,10 +11,17 @@ import torch
 from typer.testing import CliRunner
 
 import model.train
-from model.checkpoint import RECIPE_NAME, CurveLog, load_checkpoint, step_directories
+from model.checkpoint import (
+    RECIPE_NAME,
+    CurveLog,
+    load_checkpoint,
+    save_checkpoint,
+    step_directories,
+)
 from model.data import TrainingBatch
 from model.train import Trainer, prepare_run
 from model.transformer import Transformer
+from tests.fakes.tiny_model import write_tiny_checkpoint
 from tests.fakes.tiny_run import data, tiny_recipe, trainer
 
 __all__ = ["data"]
@@ -175,3 +182,32 @@ def test_the_command_refuses_to_overwrite_a_run_and_names_what_is_missing(whole_
         assert code == 2
         assert reason in said
     assert not (tmp_path / "run" / RECIPE_NAME).exists()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_tiny_checkpoint(tmp_path / "tiny")
+
+
+def test_a_half_written_checkpoint_is_not_seen(checkpoint, tmp_path):
+    (tmp_path / ".step-00000002.partial").mkdir()
+    save_checkpoint(tmp_path / "step-00000001", load_checkpoint(checkpoint))
+    (tmp_path / "step-00000003").mkdir()
+
+    assert [path.name for path in step_directories(tmp_path)] == ["step-00000001"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("model.safetensors", b"\x10", "header"),
+        ("config.json", b"{", "Expecting property name"),
+        ("config.json", b'{"depth": 3}', "unexpected keyword argument 'depth'"),
+        ("meta.json", b"{}", "missing 3 required"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(checkpoint, name, content, why):
+    (checkpoint / name).write_bytes(content)
+
+    with pytest.raises(ValueError, match=rf"checkpoint .*average is damaged: .*{why}"):
+        load_checkpoint(checkpoint)

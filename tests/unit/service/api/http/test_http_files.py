@@ -1,4 +1,4 @@
-"""Files that are translated in batches, and documents that are translated after the answer to who sent them."""
+"""Files that are translated in batches, documents that are translated later, and what is said of their texts."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from service.api.http.fields import File
+from service.api.http.fields import File, warn_of
 from service.api.http.files import (
     KEPT_S,
     LOST_AFTER_S,
@@ -174,3 +174,30 @@ async def test_job_that_nothing_is_heard_of_is_lost_and_one_that_is_over_is_forg
     assert (found.state, "send it again" in found.message) == ("error", True)
     now += KEPT_S + 1
     assert [await jobs.find_document(*lost), await jobs.find_document(*done)] == [None, None]
+
+
+def translation(*kinds: WarningKind) -> Translation:
+    hypotheses = (TranslatedText(text="x", score=0.0, finish_reason=None, target_tokens=1),)  # type: ignore[arg-type]
+    return Translation(
+        hypotheses=hypotheses,
+        segments=tuple(
+            TranslatedSegment(
+                source=Span(place, place + 1),
+                target=Span(place, place + 1),
+                hypotheses=hypotheses,
+                warnings=(TextWarning(kind, f"{kind} at {place}", Span(place, place + 1)),),
+            )
+            for place, kind in enumerate(kinds)
+        ),
+    )
+
+
+def test_header_is_short_however_many_warnings_there_are():
+    call = Call(method="m", started=time.monotonic(), deadline=time.monotonic() + 60.0)
+    assert call.warnings == ""
+
+    warn_of([translation(*WarningKind) for _ in range(1_000)], call)
+
+    assert len(call.warnings) < 500
+    assert call.warnings.startswith("copied=1000, empty=1000, ")
+    assert call.warnings.count("=") == len(WarningKind)
