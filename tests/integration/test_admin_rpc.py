@@ -13,7 +13,6 @@ import pytest
 from protos import admin_pb2 as pb
 from tests.fakes.calls import calling, code_of, details_of, eventually, failure, words
 from tests.fakes.echo_bundle import ModelRepository, tamper
-from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.server_process import ServerProcess
 
 SERVICE = "/dragoman.admin.v1.AdminService"
@@ -60,33 +59,6 @@ async def test_status_shows_a_call_at_work_and_what_it_waits_for(start_server):
     assert (translate.texts, translate.finished_texts) == (3, 1)  # the blank one
     assert at_work.admitted_tokens > 400
     assert (at_work.models[0].engines[0].jobs, at_work.models[0].engines[0].pid) == (2, server.engine_pids()[0])
-
-
-async def test_status_and_log_level_are_of_all_edges_and_of_those_that_take_their_place(start_server):
-    server = start_server(**TWO_EDGES, **ADMIN, DRAGOMAN_TELEMETRY__SLOW_REQUEST_S="0.001")  # every call is
-
-    def has_logged(num_calls: int) -> bool:
-        return bool(server.log_text().count('"slow_request"') == num_calls)
-
-    async with calling_each_edge(server) as connections:
-        with server.held():
-            waiting = [one.translate(words(200)) for calls in connections.values() for one in calls]
-            await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
-            at_work = await status_of(server)
-            for call in waiting:
-                call.cancel()
-            await eventually(lambda: has_logged(2))
-    assert (at_work.num_requests, [request.phase for request in at_work.requests]) == (2, ["decode", "decode"])
-    assert at_work.log_level == "info"
-
-    async with calling(server.admin_address) as calls:
-        await calls.method(f"{SERVICE}/SetLogLevel")(pb.SetLogLevelRequest(level="error").SerializeToString())
-    killed = server.edge_pids()[0]
-    os.kill(killed, signal.SIGKILL)
-    await eventually(lambda: len({*server.edge_pids(), killed}) == 3)
-    async with calling_each_edge(server) as connections:
-        assert [await one.texts("a") for calls in connections.values() for one in calls] == [["a"], ["a"]]
-    assert has_logged(2)
 
 
 async def test_reload_loads_what_is_new_and_names_what_is_refused(start_server, tmp_path):

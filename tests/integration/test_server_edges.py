@@ -9,18 +9,20 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 
+from protos import admin_pb2 as admin
 from protos import translation_pb2 as pb
-from tests.fakes.calls import SCORE, TRANSLATE, code_of, eventually
+from tests.fakes.calls import SCORE, TRANSLATE, calling, code_of, eventually
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.echo_runner import BEST
 from tests.fakes.edges import TWO_EDGES, calling_each_edge, http_to_each_edge
 from tests.fakes.http_requests import ask, post, post_multipart
 from tests.fakes.secured_server import Keys, keys, with_key
 from tests.fakes.server_process import ServerProcess, start
-from tests.fakes.streams import LONG, all_of, message, opened
+from tests.fakes.streams import LONG, all_of, end_of, message, opened
 
 __all__ = ["keys"]
 
+ADMIN = "/dragoman.admin.v1.AdminService"
 ENGLISH, FRENCH = "The cat sleeps.", "Le chat dort dans la cuisine."
 TEXT = {"q": ENGLISH, "source": "en", "target": "de"}
 
@@ -96,20 +98,24 @@ async def test_edges_share_what_was_answered(server: ServerProcess, keys: Keys):
 
 
 @pytest.mark.promise("G6")
-async def test_what_a_killed_edge_had_in_flight_leaves_engine_and_gauges_and_is_counted(start_server):
-    own_page = {"DRAGOMAN_LISTEN__METRICS_PORT": "0"}  # which the scheduler process serves
-    server = start_server(**TWO_EDGES, **own_page, DRAGOMAN_LIMITS__MAX_STREAMS="2")
+async def test_edge_that_is_killed_costs_its_own_calls_and_the_next_one_knows_what_it_knew(start_server):
+    """What was in flight leaves engine, gauges and limits, and is counted."""
+    slow = {"DRAGOMAN_TELEMETRY__SLOW_REQUEST_S": "0.001"}  # every call is
+    ports = {"DRAGOMAN_LISTEN__METRICS_PORT": "0", "DRAGOMAN_LISTEN__ADMIN_PORT": "0"}  # of the scheduler process
+    server = start_server(**TWO_EDGES, **ports, **slow, DRAGOMAN_LIMITS__MAX_STREAMS="2")
 
     def in_flight() -> tuple[float, float, float]:
         calls = server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:])
         return calls, server.metric("dragoman_streams"), server.metric("dragoman_running_jobs")
 
-    async with calling_each_edge(server) as connections:
+    async with calling(server.admin_address) as operator, calling_each_edge(server) as connections:
         (victim, (lost,)), (_, (kept,)) = connections.items()
         with server.held():
             held, other = [lost.translate(LONG) for _ in range(3)], kept.translate(LONG)
             streams = [await opened(calls, message((1, LONG))) for calls in (lost, kept)]
             await eventually(lambda: in_flight() == (4, 2, 6))
+            status = admin.GetStatusResponse.FromString(await operator.method(f"{ADMIN}/GetStatus")(b""))
+            refused = await end_of(kept.translate_stream())
 
             os.kill(victim, signal.SIGKILL)
 
@@ -117,13 +123,23 @@ async def test_what_a_killed_edge_had_in_flight_leaves_engine_and_gauges_and_is_
             await eventually(lambda: in_flight()[:2] == (1, 1))
         assert (await other).translations[0].hypotheses[0].text == LONG
         await eventually(lambda: in_flight() == (0, 1, 0))
-        assert server.metric("dragoman_requests_total", code="UNAVAILABLE") == 4
-        assert server.metric("dragoman_cancelled_total", where="decode") == 4
-        assert server.metric("dragoman_token_budget_used_ratio") == 0
         next_one = await opened(kept, message((2, "in the place of the lost one")))
         for stream in (streams[1], next_one):
             await stream.done_writing()
         assert [[*await all_of(stream)] for stream in (streams[1], next_one)] == [[1], [2]]
+        await operator.method(f"{ADMIN}/SetLogLevel")(admin.SetLogLevelRequest(level="error").SerializeToString())
+        await eventually(lambda: len({*server.edge_pids(), victim}) == 3)
+        logged = server.log_text().count('"slow_request"')
+    async with calling_each_edge(server) as connections:
+        assert [await one.texts("a") for calls in connections.values() for one in calls] == [["a"], ["a"]]
+
+    assert (status.num_requests, status.log_level) == (6, "info")
+    assert [request.phase for request in status.requests] == ["decode"] * 6
+    assert refused.details() == "2 streams are open, at most 2 may be"
+    assert server.metric("dragoman_requests_total", code="UNAVAILABLE") == 4
+    assert server.metric("dragoman_cancelled_total", where="decode") == 4
+    assert server.metric("dragoman_token_budget_used_ratio") == 0
+    assert (server.log_text().count('"slow_request"'), logged > 0) == (logged, True)
 
 
 def test_each_edge_says_whether_the_server_is_ready(server, edges):
