@@ -1,6 +1,5 @@
 """Imported models of many languages against transformers on the checkpoints that were imported."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,7 @@ from export.importers.m2m100 import read_m2m100
 from export.verify import reference_model
 from model.config import StopRule
 from model.tokenizer import load_tokenizer
-from service.local import LocalTranslator
-from service.records import Segmentation, TranslateOptions, TranslationRequest
 from tests.fakes.own_text import own_sentences
-from tests.parity.generate_models import generated
 from tests.parity.model_pair import SEARCHES, Pair, num_sentences, write_ctranslate2_of
 from tests.parity.multilingual_checkpoints import SHAPES, Family, train_pieces, write_checkpoint
 
@@ -75,21 +71,3 @@ def test_tokens_are_those_of_ctranslate2(pair, tmp_path):
     directory = write_ctranslate2_of(pair.theirs, tmp_path / "neighbour")
     for beam_size in (1, 4):
         pair.require_tokens_of_ctranslate2(directory, beam_size)
-
-
-@pytest.mark.parametrize("pair", [(Family.NLLB, 0)], indirect=True, ids=str)
-def test_texts_go_in_and_out_in_the_languages_of_their_request(pair):
-    text, options = "The old man lost the keys.", TranslateOptions(beam_size=1, max_target_tokens=LONGEST)
-    translator = LocalTranslator.open(pair.bundle.directory, threads=1)
-    found = {}
-    for source, target in (("en", "de"), ("eng_Latn", "fra_Latn"), ("fra", "zh-Hant")):
-        request = TranslationRequest(source_language=source, target_language=target)
-        plain = replace(options, segmentation=Segmentation.NONE)
-        (found[target],) = (one.text for one in translator.translate_all([text], plain, request=request))
-
-    tokenizer = load_tokenizer(pair.bundle.directory, pair.bundle.manifest.tokenizer)
-    for target, languages in {"de": ("en", "de"), "fra_Latn": ("en", "fr"), "zh-Hant": ("fr", "zh-Hant")}.items():
-        one = tokenizer.between(*languages)
-        ids = one.encode(text)
-        (tokens,) = generated(pair.theirs, [ids], 1, early_stopping=False, forced_bos_token_id=one.target_prefix[0])
-        assert found[target] == one.decode(tokens)

@@ -155,15 +155,6 @@ async def test_ceiling_holds_and_every_call_is_answered_when_all_models_are_call
         assert highest <= LIMIT_MB << 20
 
 
-async def test_model_that_a_call_uses_stays_and_the_call_finishes(tmp_path):
-    async with serving(tmp_path) as server:
-        async with in_flight(server, "m02") as call:
-            await server.translate_in_turn("m03", "m04", "m05", "m03")
-            assert "m02" in server.loaded
-
-        assert await call == "m02"
-
-
 async def test_call_is_refused_with_a_pause_where_all_other_models_are_in_use(tmp_path):
     async with serving(tmp_path, max_memory_mb=112, max_queue_seconds=0.2) as server, in_flight(server, "m01"):
         async with in_flight(server, "m02") as call:

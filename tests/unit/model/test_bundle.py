@@ -260,19 +260,6 @@ def test_golden_sentences_are_read_as_they_were_written(tmp_path: Path) -> None:
     ]
 
 
-def test_a_new_bundle_replaces_the_old_one_but_its_model_card(directory: Path) -> None:
-    (directory / "MODEL_CARD.md").write_text("what it can do")
-    edit_manifest(directory, format_version=1)
-    only_fp32 = {name: content for name, content in FILES.items() if not name.startswith("int8")}
-
-    replaced = write(directory, manifest("fp32", version="2"), only_fp32)
-
-    assert (replaced.manifest.version, replaced.manifest.format_version) == ("2", BUNDLE_FORMAT_VERSION)
-    assert not (directory / "int8").exists()
-    assert (directory / "MODEL_CARD.md").read_text() == "what it can do"
-    assert [path.name for path in directory.parent.iterdir()] == ["bundle"]
-
-
 def test_an_incomplete_bundle_is_not_written_and_the_old_one_stays(directory: Path) -> None:
     with pytest.raises(BundleError, match=r"uses 'fp32/encoder\.onnx' but does not list"):
         write(directory, manifest("fp32", version="2"), {"shared.spm": b"pieces"})

@@ -3,19 +3,15 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from model.bundle import BundleError
 from service.engine.cpu.runner import CpuEncoded
-from service.engine.scheduler import scorer_batches
 from service.engine.wire import (
     FailureKind,
     Job,
     JobResult,
     SchedulerConfig,
     TokenScores,
-    scored_shape,
 )
 from tests.fakes.engine_runs import assert_nothing_is_left, engine, engine_with, job, kind_of, run, tokens
 from tests.fakes.fake_runner import FakeRunner, misbehaving_script
@@ -80,16 +76,3 @@ def test_one_that_cannot_be_scored_fails_alone(token, kind, message):
     assert [kind_of(outcome) for outcome in outcomes.values()] == [None] * 3
     assert loop.take_stats().max_rows == (32 if token == 20 else 64)
     assert_nothing_is_left(loop)
-
-
-@given(lengths=st.lists(st.tuples(st.integers(1, 90), st.integers(0, 90)), max_size=30))
-def test_runs_hold_every_pair_once_keep_to_the_limit_and_pad_each_as_if_it_were_alone(lengths):
-    jobs = [scoring(number, (5,) * (s - 1), (6,) * t) for number, (s, t) in enumerate(lengths)]
-
-    batches = list(scorer_batches([(job, None) for job in jobs], 192))
-
-    assert sorted(each.id for batch in batches for each, _ in batch) == list(range(len(jobs)))
-    for batch in batches:
-        shapes = {scored_shape(len(each.source_ids), len(each.scored_ids or ()) + 1) for each, _ in batch}
-        assert len(shapes) == 1
-        assert len(batch) == 1 or len(batch) * sum(shapes.pop()) <= 192

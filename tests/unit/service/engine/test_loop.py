@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from model.config import EOS_ID
 from service.engine.cpu.runner import CpuEncoded
-from service.engine.scheduler import encoder_batches
 from service.engine.wire import (
     FailureKind,
     Job,
@@ -158,19 +157,6 @@ def test_job_that_cannot_be_encoded_fails_when_it_would_have_started_and_no_othe
     assert tokens(outcomes[2]) == tokens(alone(jobs[2]))
     assert len(runner.runs) == 4
     assert_nothing_is_left(loop)
-
-
-@settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(1, 250), max_size=40))
-def test_encoder_runs_hold_every_job_once_and_keep_to_the_limit(lengths):
-    jobs = [job(number, [5] * (length - 1)) for number, length in enumerate(lengths)]
-
-    batches = [list(batch) for batch in encoder_batches(jobs, 192)]
-
-    assert sorted(each.id for batch in batches for each in batch) == list(range(len(lengths)))
-    for batch in batches:
-        longest = max(len(each.source_ids) for each in batch)
-        assert len(batch) == 1 or len(batch) * longest <= 192
 
 
 class Ticking(FakeRunner):

@@ -7,12 +7,12 @@ import pytest
 
 from model.bundle import Bundle
 from model.config import EOS_ID
-from model.manifest import DecodingDefaults, Variant
+from model.manifest import DecodingDefaults
 from service.engine.wire import SearchParams
 from service.errors import InvalidInput
 from service.models.codec import TextCodec
 from service.models.info import describe, search_params
-from service.records import ModelInfo, TranslateOptions
+from service.records import TranslateOptions
 from tests.fakes.character_spans import CharacterSpans
 from tests.fakes.echo_bundle import write_echo_bundle
 from tests.fakes.model_info import model_info
@@ -54,20 +54,6 @@ def test_precision_and_largest_beam_are_those_that_are_asked_for(bundle):
     info = describe(wide, "int8", max_beam_size=7)
 
     assert (info.precision, info.max_beam_size, info.default_options.beam_size) == ("int8", 7, 7)
-
-
-@pytest.mark.parametrize(("precision", "expected"), [(None, True), ("fp32", True), ("int8", False)])
-def test_what_graphs_can_do_is_that_of_the_precision(bundle, precision, expected):
-    able = replace(bundle.manifest.variants["fp32"], scorer="fp32/scorer.onnx", repetition_penalty=True)
-    able = replace(able, attention_weights=True)
-    unable = replace(able, scorer="", repetition_penalty=False, attention_weights=False)
-
-    def described(fp32: Variant) -> ModelInfo:
-        return describe(replace(bundle, manifest=replace(bundle.manifest, variants={"fp32": fp32})), precision)
-
-    assert (described(able).has_scorer, described(unable).has_scorer) == (expected, False)
-    assert (described(able).has_repetition_penalty, described(unable).has_repetition_penalty) == (expected, False)
-    assert (described(able).has_head_weights, described(unable).has_head_weights) == (expected, False)
 
 
 class TestRanges:

@@ -100,23 +100,6 @@ class TestReload:
         assert models.serving() == ["a/3"]
 
 
-class TestRequired:
-    """The included models: none of them may be missing."""
-
-    async def test_model_whose_directory_is_gone_serves_on_and_its_absence_is_a_refusal_that_is_told_once(self):
-        models = await loaded("a/1", "b/1", are_required=True)
-        del models.content["b/1"]
-
-        changes = await models.reloader.reload()
-        for _ in range(3):
-            await models.reloader.look()
-
-        assert changes == [change("a/1", Result.UNCHANGED), change("b/1", Result.REFUSED, "b/1 is not a bundle")]
-        assert models.counted("b", Result.REFUSED) == 1
-        assert models.serving() == ["a/1", "b/1"]
-        assert models.refused() == {"b/1": "b/1 is not a bundle"}
-
-
 class TestRefusals:
     async def test_bad_version_is_refused_and_the_old_one_stays_until_the_new_one_is_good(self):
         models = await loaded("a/1")

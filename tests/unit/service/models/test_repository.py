@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from model.bundle import BundleError
 from service.config import EngineConfig, ModelsConfig, ServerConfig
@@ -29,14 +27,6 @@ def test_versions_are_in_the_order_in_which_people_count():
     mixed = random.Random(0).sample(IN_ORDER, len(IN_ORDER))
 
     assert sorted(mixed, key=version_order) == IN_ORDER
-
-
-@given(st.lists(st.text(max_size=8), max_size=6))
-def test_any_names_can_be_put_in_order_and_different_ones_never_tie(versions):
-    assert len({version_order(version) for version in versions}) == len(set(versions))
-    assert sorted(sorted(versions, key=version_order, reverse=True), key=version_order) == sorted(
-        versions, key=version_order
-    )
 
 
 def test_names_come_in_order_each_with_its_highest_version_first(tmp_path):
