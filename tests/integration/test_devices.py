@@ -10,7 +10,7 @@ from export.onnx_export import ExportOptions, Samples, export_bundle
 from export.source import ExportSource
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
-from service.engine.faults import DEVICE_LOST_STATUS
+from service.engine.device_errors import DEVICE_LOST_STATUS
 from tests.fakes.calls import calling, code_of, eventually
 from tests.fakes.server_process import run_to_end, start
 from tests.fakes.tiny_model import write_tiny_checkpoint

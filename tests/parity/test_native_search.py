@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from model.config import USUAL_PROFILE
-from service.engine.beam import BeamSearch
+from service.engine.beam_search import BeamSearch
 from service.engine.beams import Candidates
 from service.engine.cpu.native.library import StepArrays
 from service.engine.cuda.slots import NativeSlots, Slots, StepMemory

@@ -11,7 +11,7 @@ import pytest
 from model.config import ModelConfig
 from service.engine.cpu.runner import MASKED, SELF_COLUMNS, CpuCache, CpuEncoded
 from service.engine.cuda.kv_cache import CachePool, CudaEncoded, CudaState
-from service.engine.faults import DeviceOutOfMemory
+from service.engine.device_errors import DeviceOutOfMemory
 from tests.fakes.host_device import HostDevice
 
 MODEL = ModelConfig(num_decoder_layers=2, num_heads=3, head_width=4)

@@ -15,9 +15,9 @@ from service.client.messages import decode_models
 from service.config import LimitsConfig, ServerConfig
 from service.errors import NotFound
 from service.models.catalogue import for_languages, index_of, languages_of
-from service.models.version import ModelState
 from service.models.registry import Registry
 from service.models.repository import BundleCandidate
+from service.models.version import ModelState
 from service.records import ModelInfo
 from service.telemetry.metrics import Metrics
 from tests.fakes.books import sample_of

@@ -6,7 +6,6 @@ import pytest
 
 from service.errors import FailedPrecondition, InternalError, NotFound, Unavailable
 from service.models.registry import Result
-from service.models.version import ModelState
 from tests.fakes.calls import eventually
 from tests.fakes.repository_in_memory import Directory, change
 

@@ -1,14 +1,10 @@
 """How many frontends there are, and what a server says of itself while it starts, serves, lacks engines and drains."""
 
-import json
-import resource
-
 import pytest
 
 from service.config import EngineConfig, ListenConfig, ServerConfig
 from service.server import process
 from service.server.parts import Readiness
-from service.server.process import warn_of_address_limit
 from tests.fakes.logs import log
 
 __all__ = ["log"]
@@ -73,17 +69,6 @@ def test_process_that_drains_or_has_no_limit_is_alive_without_engines(engines, l
     readiness.observe(0.0)
 
     assert readiness.is_alive(1e6)
-
-
-def test_a_limit_on_address_space_is_said_at_the_start(log, monkeypatch):
-    warn_of_address_limit()
-    assert log.getvalue() == ""
-
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (800 << 20, resource.RLIM_INFINITY))
-    warn_of_address_limit()
-
-    event = json.loads(log.getvalue())
-    assert (event["event"], event["limit_mb"]) == ("address_space_limited", 800)
 
 
 @pytest.mark.parametrize(
