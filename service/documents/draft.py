@@ -1,7 +1,7 @@
-"""A file of some format as units to translate, the way back, and a report of what went wrong.
+"""A file as units to translate, the way back to a file, and a report of what went wrong.
 
-Knows no format and no translator.  Where nothing is translated, what is written is the file, byte for byte.  The report
-is a list that people and programs read.
+Knows no format and no translator.  A file without a translation is written byte for byte as it was.  The report is a
+list for people and programs.
 """
 
 import re
@@ -44,11 +44,11 @@ class Slot(NamedTuple):
 
 
 class DoesNotFit(ValueError):
-    """A translation cannot be written so that it is read with the markup of its source."""
+    """A translation cannot be written so that a reader finds the markup of its source."""
 
 
 class Answer(NamedTuple):
-    """What became of a unit."""
+    """The translation of a unit."""
 
     text: str  # the best translation; the source, where it failed
     translation: Translation
@@ -163,7 +163,7 @@ class Draft:
 
 
 def filled(source: str, slots: Iterable[Slot]) -> str:
-    """Return the source with each slot's text in its place; two slots are apart, or one is in a piece of the other."""
+    """Return the source with each slot's text in its place; slots are disjoint, or one is in a piece of another."""
     ordered = sorted(slots, key=lambda slot: (slot.begin, slot.begin != slot.end, -slot.end))
     begins = [slot.begin for slot in ordered]
 

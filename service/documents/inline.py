@@ -1,4 +1,4 @@
-"""What is in a line: text, and markup in and around it, as the inline elements of XLIFF 1.2, which the server knows.
+"""Inline content: text with the markup in and around it, sent as the inline elements of XLIFF 1.2.
 
 **Run** `make`[^1]        <g id="1">Run</g> <ph id="2">make</ph><x id="3"/>
 

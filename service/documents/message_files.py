@@ -1,7 +1,7 @@
-"""Files of messages: JSON, ARB, YAML and CSV; `app_strings.py` has those of programs.
+"""Files of messages for users: JSON, ARB, YAML and CSV; `app_strings.py` has the formats of single platforms.
 
-Texts at places of a file, each written there as its format wants it.  Only these places are written anew, so that keys,
-comments, order and layout stay.
+A message is a text at a place of the file, written as the format needs it.  Only these places are written anew, so
+keys, comments, order and layout stay.
 """
 
 import json

@@ -1,7 +1,7 @@
 """SRT and WebVTT: cues keep numbers, times, settings, notes, styles and, as far as it fits, the number of their lines.
 
 A sentence that runs over several cues is translated as one and cut again.  Of a cue, or of one speaker in it, the words
-are translated; what frames them stays.
+are translated; everything around them stays.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The routes of the console: its files, which are those of `files/`, and what its page asks for and is told.
+"""The routes of the console: its files (`files/`), and the data that its page asks for.
 
 The page is told in JSON; places are in code points, as in the records.
 """
@@ -73,7 +73,7 @@ def describe_translation(translation: Translation) -> dict[str, Any]:
 
 
 def describe_warnings(warnings: Iterable[TextWarning]) -> list[dict[str, str]]:
-    """Return what went wrong."""
+    """Return the warnings of a translation."""
     return [{"kind": warning.kind.value, "message": warning.message} for warning in warnings]
 
 
@@ -94,7 +94,7 @@ def describe_heads(heads: AttentionHeads) -> dict[str, Any]:
 
 
 def describe_model(info: ModelInfo) -> dict[str, Any]:
-    """Return what a model is."""
+    """Return the description of a model."""
     alike = ("name", "version", "precision", "device", "has_scorer", "has_head_weights")
     return {
         **{name: getattr(info, name) for name in alike},
@@ -174,7 +174,7 @@ class JsonLines(Response):
 
 
 class Console:
-    """Answers the page."""
+    """Answers the requests of the page."""
 
     def __init__(self, router: Router, files: FileTranslator, server: ServerStatus) -> None:
         """Answer nothing yet."""
@@ -285,7 +285,7 @@ class Console:
         return PlainTextResponse(card)
 
     async def live(self, _: Request) -> Response:
-        """Return how busy the server is: sentences that wait, rows in the batch, target tokens since the start."""
+        """Return the load of the server: sentences that wait, rows in the batch, target tokens since the start."""
         return JSONResponse(await self._server.busyness(), headers={"cache-control": "no-store"})
 
 
