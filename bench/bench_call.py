@@ -66,8 +66,8 @@ FULL = {
     "ECHO_STEP_S": "1",
 }
 PARTS = (  # beginnings of files below the repository or site-packages, and what they are
-    ("service/api/grpc/calls", "what every call goes through"),
-    ("service/api/calls", "what every call goes through"),
+    ("service/api/grpc/handlers", "what every call goes through"),
+    ("service/api/lifecycle", "what every call goes through"),
     ("service/api/auth", "who calls"),
     ("service/api/grpc/status", "status and trailers"),
     ("service/api/grpc", "messages"),
@@ -80,6 +80,7 @@ PARTS = (  # beginnings of files below the repository or site-packages, and what
     ("sentencepiece", "tokenizer"),
     ("service/scheduler", "admission and queue"),
     ("service/engine", "engines' frames"),
+    ("service/child_process", "engines' frames"),
     ("service/telemetry", "metrics and logs"),
     ("prometheus_client", "metrics and logs"),
     ("structlog", "metrics and logs"),
@@ -339,7 +340,7 @@ def by_process(num_edges: int, arguments: argparse.Namespace) -> dict[str, Any]:
     case = Case("short", SHORT_TEXT, {"DRAGOMAN_LISTEN__EDGES": str(num_edges)})
     with tempfile.TemporaryDirectory() as directory, our_server(case, Path(directory)) as server:
         core = psutil.Process(server.process.pid)
-        edges = [child for child in core.children() if "frontend_process" in " ".join(child.cmdline())]
+        edges = [child for child in core.children() if "frontend_worker" in " ".join(child.cmdline())]
         asyncio.run(_call_over(server.address, num_edges, arguments.calls // 10))
         before = [_cpu_s(core), sum(map(_cpu_s, edges))]
         seconds, latencies = asyncio.run(_call_over(server.address, num_edges, arguments.calls))
