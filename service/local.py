@@ -26,7 +26,7 @@ from service.threads import available_threads, loop_in_thread
 from service.translate.glossaries import Glossary
 from service.translate.raw_translation import Settings, settings_of
 from service.translate.search_batcher import SearchBatcher
-from service.translate.texts import translate_text
+from service.translate.text import translate_text
 
 if TYPE_CHECKING:
     from service.engine.loop import EngineLoop

@@ -1,4 +1,4 @@
-"""What it is worth to translate capitals as a sentence (`service/text/readable.py`): chrF against such references.
+"""What it is worth to translate capitals as a sentence (`service/text/normalization.py`): chrF against such references.
 
 python bench/quality/capitals.py --data DATA
 """

@@ -4,8 +4,8 @@
 
 Two tables for each bundle, both over texts of a certain length in source tokens.  In the first a text is up to six
 sentences that follow each other, as one segment and one by one.  In the second a text is one sentence, whole and in
-pieces of at most so many tokens, cut as the server cuts (`service/text/sentences.py`).  chrF and BLEU against the same
-references.
+pieces of at most so many tokens, cut as the server cuts (`service/text/segmentation.py`).  chrF and BLEU against the
+same references.
 """
 
 import json
@@ -29,7 +29,7 @@ from model.recipe import Languages
 from model.tokenizer import Tokenizer
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions
-from service.text.sentences import cut
+from service.text.segmentation import cut
 
 SETS = ("flores-dev", "wmt13")
 MAX_JOINED = 6

@@ -28,7 +28,7 @@ from model.tokenizer import Tokenizer
 from service.local import LocalTranslator
 from service.records import Segmentation, TranslateOptions, WarningKind
 from service.text.quality import issues
-from service.text.sentences import cut
+from service.text.segmentation import cut
 
 SETS = ("tatoeba_dev", "flores-dev", "wmt13")
 KINDS = (WarningKind.REPETITION, WarningKind.LENGTH_RATIO)

@@ -23,7 +23,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from service.text.boundaries import sentence_begins
+from service.text.sentence_boundaries import sentence_begins
 
 FILE = Path(__file__).with_name("sentence_boundaries.tsv")
 _PLACES = re.compile(r"[.!?…][^\s\w]*\s+(?=\S)")

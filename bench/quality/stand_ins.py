@@ -1,4 +1,4 @@
-"""Which stand-ins for protected spans models copy best: `service.text.placeholders.STAND_INS`.
+"""Which stand-ins for protected spans models copy best: `service.text.span_strategies.STAND_INS`.
 
     python bench/quality/stand_ins.py [--bundle BUNDLE ...]
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from model.bundle import included_bundle_dirs
 from service.local import LocalTranslator
-from service.text.placeholders import find_all
+from service.text.span_strategies import find_all
 
 Pair: TypeAlias = tuple[str, str]
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from service.documents.draft import DoesNotFit, Source
 from service.documents.xml import MAX_DEPTH
-from service.text.document import TagKind
+from service.text.segments import TagKind
 
 
 class Format(NamedTuple):

@@ -20,8 +20,8 @@ from mdit_py_plugins.footnote import footnote_plugin
 
 from service.documents.draft import DoesNotFit, has_language
 from service.documents.inline import Item, Mark, decode, merged, with_html_pairs
-from service.text.document import TagKind
-from service.text.lexer import HTML, is_untouched
+from service.text.markup_lexer import HTML, is_untouched
+from service.text.segments import TagKind
 
 References: TypeAlias = dict[str, Any]  # what the parser keeps of a file: link reference definitions, footnotes
 InlineRule: TypeAlias = Callable[[StateInline, bool], bool]

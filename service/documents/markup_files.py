@@ -27,7 +27,7 @@ from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, names
 from service.documents.xml import Element, attributes_at, prefix_at, read_tree, translated_elements
 from service.records import TextFormat, WarningKind
-from service.text.lexer import HTML, Elements, TokenKind, lex
+from service.text.markup_lexer import HTML, Elements, TokenKind, lex
 
 # Characters of a piece, far below any limit of a server; one of HTML ends with the next block, one of text before that.
 PIECE = 2_000

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from model.language_codes import subtags_of
 from service.documents.draft import Answer, Lines, Notice, Part, Passage, Slot, Unit, has_language
 from service.records import TextFormat
-from service.text.lexer import HTML
+from service.text.markup_lexer import HTML
 
 if TYPE_CHECKING:
     import yaml

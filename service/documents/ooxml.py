@@ -10,7 +10,7 @@ from service.documents.inline import ALONE, Atom, Format, Mark, Text, escaped
 from service.documents.package import Package, draft_of_parts
 from service.documents.paragraphs import PartReader, labels_in, names
 from service.documents.xml import Element, Tag, attributes_at
-from service.text.document import TagKind
+from service.text.segments import TagKind
 
 _PATHS = {
     "w": "wordprocessingml/{}main",

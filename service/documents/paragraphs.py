@@ -46,7 +46,7 @@ from service.documents.inline import (
 )
 from service.documents.xml import Element, Tag, attributes_at, element_of, pieces, prefix_at
 from service.records import TextFormat
-from service.text.document import TagKind
+from service.text.segments import TagKind
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)(?:"|\Z)')
 _INITIAL = re.compile(r"\W*\w")

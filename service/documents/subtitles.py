@@ -24,8 +24,8 @@ from service.documents.inline import (
     with_html_pairs,
 )
 from service.records import TextFormat
-from service.text.boundaries import STARTERS
-from service.text.document import TagKind
+from service.text.segments import TagKind
+from service.text.sentence_boundaries import STARTERS
 
 MAX_LINE = 42  # characters: what subtitles usually keep to
 MAX_LINES = 2  # of a text that was on one line and has become too long for it

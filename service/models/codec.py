@@ -12,7 +12,7 @@ from model.tokenizer import SupportsTokens
 from service.engine.wire import FinishReason, Hypothesis, SearchParams
 from service.errors import InvalidInput, TooLong
 from service.records import Span, TranslatedText
-from service.text.protect import Alphabet
+from service.text.protected_spans import Alphabet
 
 _MOST_PAIRS = 256  # codecs that a model of several languages keeps
 

@@ -39,7 +39,7 @@ from service.telemetry import load_traces
 from service.telemetry.metrics import Metrics
 from service.telemetry.usage import UsageMeter
 from service.translate.glossaries import Glossaries, UploadedGlossaries
-from service.translate.routing import Router
+from service.translate.router import Router
 from service.translate.translator import Translator
 
 _SERVICES = (*(one.SERVICE.full_name for one in (dragoman, google, kserve)), standard.HEALTH.full_name)

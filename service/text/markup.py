@@ -8,8 +8,8 @@ import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from service.records import TextFormat
-from service.text.document import Part, Segment, Tag, TagKind, joined, trim
-from service.text.lexer import SYNTAXES, Attribute, Elements, Syntax, Token, TokenKind, attributes, lex
+from service.text.markup_lexer import SYNTAXES, Attribute, Elements, Syntax, Token, TokenKind, attributes, lex
+from service.text.segments import Part, Segment, Tag, TagKind, joined, trim
 
 _SPACE = " \t\n\r\f"  # what HTML takes for white space: a no-break space is a character
 _PIECES = re.compile(

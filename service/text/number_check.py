@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from service.records import Span
-from service.text.codes import damaged_codes
+from service.text.copied_words import damaged_codes
 from service.text.languages import primary
 from service.text.number_words import KINDS, LANGUAGES, half_hours, in_words, unsaid_numbers, written_in_words
 from service.text.numbers import (

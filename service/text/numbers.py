@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias
 
 from service.records import Span
 from service.text.alignment import edited
-from service.text.document import between
 from service.text.languages import primary
+from service.text.segments import between
 
 
 def table(words: str) -> dict[str, Fraction]:

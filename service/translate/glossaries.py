@@ -29,8 +29,8 @@ from service.errors import InvalidInput, NotFound, Overloaded
 from service.records import Link, Span, Term, TermUse
 from service.text.alignment import edited, moved
 from service.text.languages import primary
-from service.text.placeholders import find_all
-from service.text.protect import IN_WORD
+from service.text.protected_spans import IN_WORD
+from service.text.span_strategies import find_all
 from service.watched_files import WatchedFiles
 
 MAX_CHARACTERS = 100_000  # of a request's terms: an index of so many takes some 10 ms

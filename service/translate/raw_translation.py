@@ -25,10 +25,10 @@ from service.records import (
 )
 from service.text.alignment import links as word_links
 from service.text.alignment import matrix, word_attention
+from service.text.normalization import go_on, is_capitals, raise_case, recase
 from service.text.number_check import without
 from service.text.quality import Issue
-from service.text.readable import go_on, is_capitals, raise_case, recase
-from service.text.sentences import cut
+from service.text.segmentation import cut
 from service.translate.glossaries import Glossary
 from service.translate.search_batcher import SearchBatcher
 

@@ -25,16 +25,16 @@ from service.records import (
     WarningKind,
 )
 from service.text.alignment import mover_to_written
-from service.text.codes import lost_codes
-from service.text.document import Segment, Tag, between
+from service.text.copied_words import lost_codes
+from service.text.normalization import as_in_source, begun_as_in_source, eased, readable, spelled, with_no_break_spaces
 from service.text.number_check import difference, quantity, rewritten, without
 from service.text.numbers import numbers, written_amount
-from service.text.patterns import has_branches
-from service.text.placeholders import Strategy, strategies
-from service.text.placement import is_well_formed, place_tags, rewrap
-from service.text.protect import spans_of
+from service.text.protected_spans import spans_of
 from service.text.quality import EMPTY, Attempt, Issue, better, coverage, estimate, is_empty, issues, safer
-from service.text.readable import as_in_source, begun_as_in_source, eased, readable, spelled, with_no_break_spaces
+from service.text.segments import Segment, Tag, between
+from service.text.span_patterns import has_branches
+from service.text.span_strategies import Strategy, strategies
+from service.text.tag_placement import is_well_formed, place_tags, rewrap
 from service.translate.glossaries import honour
 from service.translate.raw_translation import RawTranslation, Settings, links, piecewise, translate_raw
 

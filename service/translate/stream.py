@@ -23,7 +23,7 @@ from service.errors import DeadlineExceeded, DragomanError, InvalidInput, OutOfM
 from service.models.codec import too_long
 from service.records import Translation, TranslationRequest, TranslationResult
 from service.scheduler.admission import Reservation
-from service.translate.routing import Router
+from service.translate.router import Router
 
 # A stream takes in no further text while it holds this many characters; with the places it bounds a stream's memory.
 MAX_HELD_CHARACTERS = 1 << 18

@@ -3,7 +3,7 @@
     admission -> model and search -> the work on each text, whose searches run together -> usage
 
 Each text succeeds or fails for itself.  The translator knows no protocol, not where the engines run, and not what is
-done to a text (`texts.py`).
+done to a text (`text.py`).
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from service.threads import in_loop, loop_in_thread
 from service.translate.glossaries import Glossaries, Glossary, check_terms
 from service.translate.raw_translation import Settings, settings_of
 from service.translate.search_batcher import SearchBatcher
-from service.translate.texts import translate_text
+from service.translate.text import translate_text
 
 _Result = TypeVar("_Result")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from service.text.document import Part, Segment
+from service.text.segments import Part, Segment
 
 
 def source_of(parts: Iterable[Part]) -> str:

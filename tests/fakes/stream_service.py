@@ -26,7 +26,7 @@ from service.records import ModelInfo
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from service.telemetry.usage import UsageMeter
-from service.translate.routing import Router
+from service.translate.router import Router
 from service.translate.translator import Translator
 from tests.fakes.calls import Calls
 from tests.fakes.manual_pool import CharacterTokenizer

@@ -24,7 +24,7 @@ from service.models.call_scheduler import CallScheduler
 from service.models.catalogue import languages_of
 from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
-from service.translate.routing import Router
+from service.translate.router import Router
 from service.translate.scoring import score
 from service.translate.stream import StreamBuffer, StreamTranslator
 

@@ -7,7 +7,7 @@ from protos import google_translation_pb2 as pb
 from service.call import Call
 from service.errors import InvalidInput
 from service.records import TextFormat, Translation, TranslationRequest
-from service.translate.routing import Router
+from service.translate.router import Router
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"]
 TRANSLATE = f"{SERVICE.full_name}/TranslateText"

@@ -14,7 +14,7 @@ from service.call import Call
 from service.errors import InvalidInput, NotFound
 from service.records import ModelInfo, Priority, TranslationRequest, TranslationResult
 from service.telemetry.metrics import server_version
-from service.translate.routing import Router
+from service.translate.router import Router
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 INFER = f"{SERVICE.full_name}/ModelInfer"

@@ -24,8 +24,8 @@ from service.call import Call
 from service.errors import InvalidInput
 from service.records import NO_OPTIONS, Segmentation, Term, TextFormat, TranslateOptions, TranslationRequest
 from service.translate.glossaries import UploadedGlossaries, UploadedGlossary
+from service.translate.router import Router
 from service.translate.routes import offered, source_languages, target_languages
-from service.translate.routing import Router
 
 DIALECT = Dialect(
     name="deepl", error_field="message", text_field="text", key_field="auth_key", statuses={"NOT_FOUND": 400}

@@ -23,7 +23,7 @@ from service.documents.formats import DocumentFormat, format_of, translated_file
 from service.errors import InvalidInput, Overloaded
 from service.processes.one_shot import BEHIND_ALL, run_in_subprocess
 from service.records import Priority, Translation, TranslationRequest
-from service.translate.routing import Router
+from service.translate.router import Router
 
 REMARKS_KEY = "x-document-remarks"
 KEPT_S = 900.0

@@ -23,8 +23,8 @@ from service.call import Call
 from service.config import LimitsConfig, SecurityConfig
 from service.documents.formats import SUFFIXES
 from service.records import NO_OPTIONS, TextFormat, TranslateOptions, TranslationRequest, TranslationResult
+from service.translate.router import Router
 from service.translate.routes import offered
-from service.translate.routing import Router
 
 DIALECT = Dialect(name="libretranslate", text_field="q", key_field="api_key", statuses={"NOT_FOUND": 400})
 AUTO = "auto"

@@ -40,8 +40,8 @@ from service.records import (
     TranslationRequest,
 )
 from service.text.languages import closeness
+from service.translate.router import Router, left_as_it_is
 from service.translate.routes import offered
-from service.translate.routing import Router, left_as_it_is
 from service.translate.scoring import score
 
 

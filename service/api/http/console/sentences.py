@@ -7,10 +7,10 @@ from dataclasses import replace
 from service.call import Call
 from service.errors import DragomanError
 from service.records import Span, TextFormat, Translation, TranslationRequest, TranslationResult
-from service.text.document import Segment
-from service.text.protect import Alphabet, find_spans
-from service.text.sentences import split
-from service.translate.routing import Router
+from service.text.protected_spans import Alphabet, find_spans
+from service.text.segmentation import split
+from service.text.segments import Segment
+from service.translate.router import Router
 
 MAX_AT_ONCE = 8  # sentences of one text that are in the queue or in the batch
 

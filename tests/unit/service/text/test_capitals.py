@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.text.readable import begun_as_in_source, go_on, is_capitals, raise_case, recase
+from service.text.normalization import begun_as_in_source, go_on, is_capitals, raise_case, recase
 
 KNOWN = {"Katzen", "Garten", "USA", "NASA", "London", "Wien"}  # by the tokenizer, besides all words in lower case
 

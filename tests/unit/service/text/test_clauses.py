@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.sentences import cut
+from service.text.segmentation import cut
 
 
 def count_words(text: str) -> int:

@@ -3,8 +3,8 @@
 import pytest
 
 from service.records import Span, TextFormat
-from service.text.document import Part, Segment, Tag
 from service.text.markup import parse
+from service.text.segments import Part, Segment, Tag
 from tests.fakes.parts import segments_in, source_of
 
 

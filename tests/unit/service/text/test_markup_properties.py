@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from service.records import Link, TextFormat
 from service.text.alignment import words_of
-from service.text.document import Segment, split
 from service.text.markup import parse
-from service.text.placement import is_well_formed, place_tags
+from service.text.segments import Segment, split
+from service.text.tag_placement import is_well_formed, place_tags
 from tests.fakes.parts import segments_in, source_of
 
 FORMATS = st.sampled_from(TextFormat)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from service.records import Link, Span
-from service.text.readable import as_in_source, eased
+from service.text.normalization import as_in_source, eased
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.text.readable import with_no_break_spaces
+from service.text.normalization import with_no_break_spaces
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 
 from service.records import Link, TextFormat
 from service.text.alignment import words_of
-from service.text.document import Part, Segment, split
 from service.text.markup import parse
-from service.text.placement import is_well_formed, place_tags
+from service.text.segments import Part, Segment, split
+from service.text.tag_placement import is_well_formed, place_tags
 
 
 def first_segment(parts: list[Part]) -> Segment:

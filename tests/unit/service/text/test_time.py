@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from service.records import Term
-from service.text.boundaries import sentence_begins
 from service.text.number_check import difference
-from service.text.protect import Alphabet, find_spans
+from service.text.protected_spans import Alphabet, find_spans
+from service.text.sentence_boundaries import sentence_begins
 from service.translate.glossaries import Glossary
 
 # Beginnings of what patterns of spans look for.

@@ -16,7 +16,7 @@ from service.records import Segmentation, Term, TextFormat, Translation, Warning
 from service.translate.glossaries import Glossary
 from service.translate.raw_translation import Settings
 from service.translate.search_batcher import SearchBatcher
-from service.translate.texts import translate_text
+from service.translate.text import translate_text
 from tests.fakes.manual_pool import CharacterTokenizer
 
 Model = Callable[[str], str]

@@ -32,7 +32,7 @@ from service.records import (
     TranslationResult,
     WarningKind,
 )
-from service.translate.routing import Router
+from service.translate.router import Router
 
 FILE = File("a.txt", b"one\n\ntwo\n\nthree\n")
 

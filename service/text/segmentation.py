@@ -3,7 +3,7 @@
 Lines end sentences, but for lines of running prose that were wrapped: their line breaks become tags of the segment.
 So do columns: what tabs, three or more blanks, bars, bullets and arrows part.  So do labels with a stroke, a point or
 an angle bracket between them ("Yes / No", "Home > News"): models take them for a sentence, and lose words.  Knows no
-model; `boundaries.py` says where sentences end.
+model; `sentence_boundaries.py` says where sentences end.
 """
 
 import math
@@ -17,11 +17,11 @@ from unicodedata import category
 
 from service.records import Segmentation, Span
 from service.text.alignment import edited
-from service.text.boundaries import sentence_begins
-from service.text.document import Part, Segment, Tag, TagKind, between, span_around
 from service.text.languages import primary
 from service.text.numbers import MONTHS
-from service.text.patterns import CODE, SPANS
+from service.text.segments import Part, Segment, Tag, TagKind, between, span_around
+from service.text.sentence_boundaries import sentence_begins
+from service.text.span_patterns import CODE, SPANS
 
 _ENDS = ".!?…‼⁇⁈⁉。｡．！？।॥؟۔։።။។᠃"
 _BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"

@@ -3,8 +3,8 @@
 import pytest
 
 from service.records import Span
-from service.text.protect import Alphabet, find_spans
-from service.text.signs import read
+from service.text.abbreviations import read
+from service.text.protected_spans import Alphabet, find_spans
 
 KNOWN = frozenset(map(chr, range(32, 127))) - set("&_{}<>") | set("äöüßÄÖÜ…")
 ALPHABET = Alphabet(lambda character: character if character in KNOWN else None)

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.records import Span, TextFormat
-from service.text.document import Segment, TagKind
-from service.text.document import split as split_at
 from service.text.markup import parse
-from service.text.placement import rewrap
-from service.text.sentences import cuts, split
+from service.text.segmentation import cuts, split
+from service.text.segments import Segment, TagKind
+from service.text.segments import split as split_at
+from service.text.tag_placement import rewrap
 from tests.fakes.parts import source_of
 
 WRAPPED = "The letter had been lying in the drawer for so many years\n  that nobody knew who had written it."

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 
 from service.records import Link, Span
 from service.text.alignment import edited, moved
-from service.text.document import Segment
 from service.text.languages import letters
-from service.text.protect import Alphabet, spans_of
+from service.text.protected_spans import Alphabet, spans_of
+from service.text.segments import Segment
 
 _HIDDEN = "\u00ad\u034f\u2060-\u2064"
 _JOINERS = "\u200b-\u200f\u202a-\u202e\ufeff"  # the scripts of Asia and Africa, and pictures, need them

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.text.codes import damaged_codes, lost_codes
+from service.text.copied_words import damaged_codes, lost_codes
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.records import Span
-from service.text.document import Segment, Tag, TagKind
-from service.text.protect import Alphabet, find_spans, spans_of
+from service.text.protected_spans import Alphabet, find_spans, spans_of
+from service.text.segments import Segment, Tag, TagKind
 
 CASES = [
     line.replace("\\n", "\n")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from service.records import Span
 from service.text.alignment import Edited, Move, edited
 from service.text.languages import primary
-from service.text.patterns import key_marks
+from service.text.span_patterns import key_marks
 
 _AND = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "nl": "en", "pt": "e", "sv": "och", "da": "og"}
 _BETWEEN = re.compile(  # but not "R & D"

@@ -3,10 +3,10 @@
 import pytest
 
 from service.records import Span, TextFormat
-from service.text.document import Segment
 from service.text.markup import parse
-from service.text.protect import Alphabet, spans_of
-from service.text.readable import readable, spelled
+from service.text.normalization import readable, spelled
+from service.text.protected_spans import Alphabet, spans_of
+from service.text.segments import Segment
 
 KNOWN = frozenset(map(chr, range(32, 127))) - {"\\"} | set("äöüß")
 ALPHABET = Alphabet(lambda character: character if character in KNOWN else None)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from service.records import Link, Span
 from service.text.alignment import words_of
-from service.text.document import Segment
-from service.text.placeholders import Strategy, find_all, outer_ends, strategies
-from service.text.protect import Alphabet, find_spans
+from service.text.protected_spans import Alphabet, find_spans
+from service.text.segments import Segment
+from service.text.span_strategies import Strategy, find_all, outer_ends, strategies
 
 ALPHABET = Alphabet(lambda character: character if character.isalnum() or character in " .,:;!?-'()" else None)
 WORDS = st.sampled_from(["the", "cat", "Haus", "你好", ".", ",", "(", ")", "-", "5", " ", "  ", "\n", "'s", "X", "XA"])

@@ -6,7 +6,7 @@ Some parts come back letter by letter with the tags in them, where they stand:
 
     H<sub>2</sub>SO<sub>4</sub>   <span class="invisible">https://</span><span>example.org</span>   <code>ls</code>
 
-Pure, in linear time; `patterns.py` says what addresses and placeholders look like.
+Pure, in linear time; `span_patterns.py` says what addresses and placeholders look like.
 """
 
 import re
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from service.records import Link, Span
-from service.text.document import Segment, Tag, TagKind, span_around
 from service.text.languages import UNSPACED
-from service.text.patterns import CODE, SPANS, is_date_pattern, key_marks
+from service.text.segments import Segment, Tag, TagKind, span_around
+from service.text.span_patterns import CODE, SPANS, is_date_pattern, key_marks
 
 _ENDS = ".,;:!?()[]\"'“”„‚‘’«»‹›…"
 _OPERATORS = frozenset("+-\u2212=*/^\u00b7\u00d7<>$€£%")

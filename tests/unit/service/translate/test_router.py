@@ -31,7 +31,7 @@ from service.scheduler.admission import Reservation
 from service.telemetry.metrics import Metrics
 from service.telemetry.usage import UsageMeter
 from service.text import languages as detector
-from service.translate.routing import Router
+from service.translate.router import Router
 from service.translate.translator import Translator
 from tests.fakes.manual_pool import ManualModel
 from tests.fakes.model_info import model_info

@@ -20,15 +20,15 @@ from service.records import (
     TranslatedText,
     Translation,
 )
-from service.text.document import Part, Segment, borders, joined, verbatim
-from service.text.document import split as split_at
 from service.text.markup import parse
-from service.text.patterns import has_branches
-from service.text.placeholders import outer_ends
-from service.text.protect import Alphabet, find_spans, spans_of
+from service.text.normalization import readable
+from service.text.protected_spans import Alphabet, find_spans, spans_of
 from service.text.quality import EMPTY, is_empty
-from service.text.readable import readable
-from service.text.sentences import cuts, split
+from service.text.segmentation import cuts, split
+from service.text.segments import Part, Segment, borders, joined, verbatim
+from service.text.segments import split as split_at
+from service.text.span_patterns import has_branches
+from service.text.span_strategies import outer_ends
 from service.translate.raw_translation import Settings, join_hypotheses
 from service.translate.segment import has_language, translate_segment, with_text
 

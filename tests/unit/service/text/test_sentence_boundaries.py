@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.text.boundaries import sentence_begins
+from service.text.sentence_boundaries import sentence_begins
 
 
 def sentences(text: str, language: str = "en") -> list[str]:

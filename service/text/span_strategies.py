@@ -1,6 +1,6 @@
 """How the spans of a segment survive its translation: a strategy is a text for the model, and how to mend its answer.
 
-    "&" and the like read as words, if the segment has some: `readable.py`
+    "&" and the like read as words, if the segment has some: `normalization.py`
     -> a token that the model copies in the place of each span, if the model has such tokens
     -> a short word in the place of each span -> the segment cut in pieces at its spans
 
@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from service.records import Link, Span
+from service.text.abbreviations import Read, read
 from service.text.alignment import edited, moved
-from service.text.document import Segment
-from service.text.patterns import EMOTICON
-from service.text.protect import IN_WORD, Alphabet
-from service.text.signs import Read, read
+from service.text.protected_spans import IN_WORD, Alphabet
+from service.text.segments import Segment
+from service.text.span_patterns import EMOTICON
 
 Answer: TypeAlias = tuple[str, Sequence[Link]]  # a translation, and its links with the text that it is of
 # From the translation of the strategy's text to that of the segment; None: a span would be lost.

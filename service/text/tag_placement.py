@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from service.records import Link, Span
 from service.text.alignment import Range, WordLinks, at_share, words_of
-from service.text.document import Segment, Tag, TagKind, between
-from service.text.protect import found_again, wholes
+from service.text.protected_spans import found_again, wholes
+from service.text.segments import Segment, Tag, TagKind, between
 
 
 def rewrap(segment: Segment, target: str) -> str:
