@@ -12,7 +12,7 @@ from service.client.channel import ClientConfig
 from service.errors import Overloaded
 from tests.fakes.bulk_runs import WITHIN_S, await_parts, bulk, parts_folder, ray_workers
 from tests.fakes.calls import words
-from tests.fakes.own_text import own_sentences
+from tests.fakes.own_text import numberless_sentences
 
 pytest.importorskip("ray", reason="needs the extra ray: make try-ray")
 
@@ -61,7 +61,7 @@ def await_words(words: str, process: "subprocess.Popen[str]") -> None:
 def test_a_killed_worker_costs_nothing(start_server, tmp_path):
     server = start_server(ECHO_STEP_S=SLOW_S, **ROOM_FOR_TWO)
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    lines = list(own_sentences(LINES))
+    lines = numberless_sentences(LINES)
     lines[7] = TOO_LONG
     source.write_text("".join(f"{line}\n" for line in lines))
 

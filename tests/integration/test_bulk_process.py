@@ -4,14 +4,14 @@ import signal
 from pathlib import Path
 
 from tests.fakes.bulk_runs import bulk, drafts, parts_done, parts_folder
-from tests.fakes.own_text import own_sentences
+from tests.fakes.own_text import numberless_sentences
 
 PARTS = ("--part-size", "20")
 WITHIN_S = 300.0
 
 
 def write_source(file: Path, lines: int) -> Path:
-    file.write_text("".join(f"{line}\n" for line in own_sentences(lines)))
+    file.write_text("".join(f"{line}\n" for line in numberless_sentences(lines)))
     return file
 
 
