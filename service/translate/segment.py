@@ -191,9 +191,12 @@ class _Tries:
         return again if again is not None and better(best.attempt, again.attempt) else best
 
     def _forms(self, best: _Restored, *, all_numbers: bool) -> dict[Span, str]:
-        """Return how the numbers that a translation lacks, or all, have to be written in it; empty: it is right."""
+        """Return how the numbers that a translation lacks, or all, have to be written in it; empty: it is right.
+
+        Where phrases are suppressed, the caller may want it so: "Montag" must not come back.
+        """
         text, languages = self.segment.text, self.settings.languages
-        if all(kind is not WarningKind.NUMBERS for kind, _ in best.issues):
+        if self.settings.params.suppressed or all(kind is not WarningKind.NUMBERS for kind, _ in best.issues):
             return {}
         changed = difference(text, best.hypotheses[0].text, *languages)
         chosen = numbers(text, languages[0]) if all_numbers or not changed else (*changed.missing, *changed.bare)

@@ -7,7 +7,7 @@ import pytest
 from model.bundle import default_bundle_dir
 from service.local import LocalTranslator
 from service.records import TranslateOptions
-from tests.fakes.own_text import numberless_sentences
+from tests.fakes.own_text import own_sentences
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def words(text: str) -> list[str]:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_translation_does_without_each_word_that_it_had_before(translator, beam_size):
-    texts = numberless_sentences(25)
+    texts = own_sentences(25)
     plain = [one.text for one in translator.translate_all(texts, TranslateOptions(beam_size=beam_size))]
     num_changed = 0
     for text, before in zip(texts, plain, strict=True):
