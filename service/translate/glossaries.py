@@ -27,6 +27,7 @@ from service.call import Caller
 from service.config import ConfigError
 from service.errors import InvalidInput, NotFound, Overloaded
 from service.records import Link, Span, Term, TermUse
+from service.telemetry.logs import get_logger
 from service.text.alignment import edited, moved
 from service.text.languages import primary
 from service.text.protected_spans import IN_WORD
@@ -281,7 +282,12 @@ class UploadedGlossaries:
             raise InvalidInput(f"entries has {twice[:40]!a} twice", field="entries")
         created = datetime.now(UTC).isoformat(timespec="milliseconds")
         glossary = UploadedGlossary(str(uuid.uuid4()), name, source_language, target_language, created, tuple(terms))
-        await asyncio.to_thread(self._write, self._directory_of(caller), glossary)
+        try:
+            await asyncio.to_thread(self._write, self._directory_of(caller), glossary)
+        except OSError as error:
+            get_logger().error("glossary_not_written", directory=str(self._directory), reason=error.strerror)
+            message = f"the server cannot store glossaries now: {error.strerror}"
+            raise Overloaded(message, reason="glossaries", retry_after_s=60) from error
         return glossary
 
     def _write(self, directory: Path, glossary: UploadedGlossary) -> None:

@@ -12,6 +12,7 @@ the environment, which engine processes inherit:
     ECHO_HELD          a file: while it is there, no decoder step ends
     ECHO_CRASH         a bundle in a directory of this name kills its process while it is loaded, as a bad graph could
     ECHO_NAN_LENGTH    sources of this many tokens give NaN
+    ECHO_NO_MEMORY     ... raise MemoryError in the encoder, as NumPy does when the system gives none
     ECHO_DEVICE_FULL   ... are too many for a device's memory, as ONNX Runtime says it
     ECHO_DEVICE_LOST   ... find the device gone
 """
@@ -81,6 +82,7 @@ class EchoRunner(PlainRunner):
     pace_s: float = 0.0
     pace_row_s: float = 0.0
     nan_length: float = 0  # this and the following in tokens
+    no_memory: float = 0
     device_full: float = 0
     device_lost: float = 0
     _ends_at: float = 0.0
@@ -94,6 +96,8 @@ class EchoRunner(PlainRunner):
     def encode(self, sources: Sequence[Sequence[int]]) -> CpuEncoded:
         """The ids themselves as cross-attention keys and values."""
         lengths = np.array([len(ids) for ids in sources], np.int32)
+        if self.no_memory in lengths:
+            raise MemoryError
         memory = np.zeros((len(sources), 1, int(lengths.max()), 1), np.float32)
         for row, ids in enumerate(sources):
             memory[row, 0, : len(ids), 0] = ids

@@ -8,15 +8,17 @@ from collections import Counter
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 
 from tests.fakes.books import watching
-from tests.fakes.calls import Calls, calling, code_of, eventually, words
+from tests.fakes.calls import TRANSLATE, Calls, calling, code_of, eventually, words
 from tests.fakes.echo_bundle import ModelRepository
 from tests.fakes.edges import TWO_EDGES, calling_each_edge
 from tests.fakes.load import offer
 from tests.fakes.load_process import Source
-from tests.reliability.conftest import Seen
+from tests.fakes.streams import message, opened
+from tests.reliability.conftest import LONG, SLOW, Seen
 
 pytestmark = pytest.mark.reliability
 
@@ -64,6 +66,34 @@ async def test_killed_edge_costs_its_own_connections_only_and_is_back_within_two
     assert (watch.falls, watch.imbalances, watch.failures) == ([], [], [])
 
 
+@pytest.mark.promise("G6")
+async def test_what_a_killed_edge_had_in_flight_leaves_the_gauges_within_a_second_and_is_counted(start_server):
+    """Its calls leave the engine, too."""
+    server = start_server(**EDGES, **SLOW)
+
+    def in_flight() -> tuple[float, float, float]:
+        calls = server.metric("dragoman_requests_in_flight", method=TRANSLATE[1:])
+        return calls, server.metric("dragoman_streams"), server.metric("dragoman_running_jobs")
+
+    async with calling_each_edge(server) as connections:
+        (victim, (lost,)), (_, (kept,)) = connections.items()
+        held = [lost.translate(LONG) for _ in range(3)]
+        others = [kept.translate(LONG) for _ in range(2)]
+        streams = [await opened(calls, message((1, LONG))) for calls in (lost, kept)]
+        await eventually(lambda: in_flight() == (5, 2, 7))
+
+        with watching(server, period_s=0.02) as watch:
+            os.kill(victim, signal.SIGKILL)
+            await eventually(lambda: in_flight() == (2, 1, 3), within_s=1.0)
+        assert server.metric("dragoman_requests_total", code="UNAVAILABLE") == 4
+        assert (watch.falls, watch.imbalances) == ([], [])
+        assert [await code_of(call) for call in held] == [UNAVAILABLE] * 3
+        for call in (*others, *streams):
+            call.cancel()
+        await eventually(lambda: in_flight() == (0, 0, 0))
+        assert server.metric("dragoman_token_budget_used_ratio") == 0
+
+
 @pytest.mark.promise("G4", "A1")
 @pytest.mark.timeout(120)
 async def test_books_of_two_edges_balance_through_kills_a_reload_and_the_drain(
@@ -97,3 +127,17 @@ async def test_books_of_two_edges_balance_through_kills_a_reload_and_the_drain(
     assert status == 0
     assert set(codes) <= {"OK", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}
     assert (watch.falls, watch.imbalances) == ([], [])
+
+
+@pytest.mark.promise("A5")
+async def test_edges_end_with_a_killed_core(start_server):
+    server = start_server(**EDGES, **SLOW)
+    children = psutil.Process(server.process.pid).children()
+    async with calling_each_edge(server) as connections:
+        held = [one.translate(LONG) for calls in connections.values() for one in calls]
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 2)
+
+        server.process.kill()
+
+        assert [await code_of(call) for call in held] == [UNAVAILABLE] * 2
+    assert psutil.wait_procs(children, timeout=5)[1] == []

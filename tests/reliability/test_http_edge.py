@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from service.api.http.server import TIMEOUT_S
 from tests.fakes.calls import eventually, words
 from tests.fakes.edges import TWO_EDGES
-from tests.fakes.http_requests import Answer, post
+from tests.fakes.http_requests import Answer, ask, post
 from tests.fakes.server_process import ServerProcess
 from tests.reliability.conftest import LONG, SLOW, Seen, p99_ms, waits_of
 
@@ -50,6 +50,10 @@ def ended(connection: socket.socket) -> bool:
         return connection.recv(1) == b""
     except ConnectionError:
         return True
+
+
+def is_idle(server: ServerProcess) -> Callable[[], bool]:
+    return lambda: server.metric("dragoman_running_jobs") == 0 and server.metric("dragoman_queue_requests") == 0
 
 
 @pytest.mark.promise("H1")
@@ -88,6 +92,17 @@ async def test_caller_that_leaves_frees_its_rows_at_the_next_step(start_server, 
     assert server.metric("dragoman_requests_total", method=TRANSLATE, code="CANCELLED") == 1
 
 
+@pytest.mark.promise("H3")
+async def test_deadline_of_the_header_ends_the_work(start_server):
+    server = start_server(**SLOW)
+    answer = await translated(server, LONG, x_request_timeout_ms="500")
+
+    assert answer.status == 504
+    await eventually(is_idle(server))
+    assert server.metric("dragoman_requests_total", method=TRANSLATE, code="DEADLINE_EXCEEDED") == 1
+    assert (await translated(server, "next")).status == 200
+
+
 @pytest.mark.promise("H4")
 async def test_bodies_that_trickle_in_take_no_place_and_end(start_server, seen: Seen):
     """100 callers that send a byte at a time."""
@@ -109,9 +124,9 @@ async def test_bodies_that_trickle_in_take_no_place_and_end(start_server, seen: 
     assert server.metric("dragoman_requests_total", method=TRANSLATE, code="OK") == len(waits)
 
 
-@pytest.mark.promise("G2", "H5")
+@pytest.mark.promise("H5")
 async def test_flood_of_connections_makes_room_for_callers(start_server, seen: Seen):
-    """1,000 connections that say nothing, as scrapers that hang do, at a limit of 64."""
+    """1,000 connections that say nothing, at a limit of 64."""
     server = start_server(DRAGOMAN_LISTEN__MAX_HTTP_CONNECTIONS="64")
     before = psutil.Process(server.process.pid).memory_info().rss
     with connections(server, 1_000):
@@ -121,3 +136,20 @@ async def test_flood_of_connections_makes_room_for_callers(start_server, seen: S
 
     assert [answer.status for answer in answers] == [200] * 20
     assert growth < 64e6
+
+
+@pytest.mark.promise("H6")
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_body_over_the_limit_is_refused_and_others_are_served(start_server, is_announced):
+    server = start_server(DRAGOMAN_LIMITS__MAX_MESSAGE_BYTES="65536")
+    with connections(server, 1) as (peer,):
+        if is_announced:
+            peer.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n")
+        else:
+            peer.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n10001\r\n")
+            peer.sendall(bytes(0x10001))
+        head = await asyncio.to_thread(peer.recv, 100)
+
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert (await asyncio.to_thread(ask, server.http_port, "GET", "/languages")).status == 200
+    assert server.metric("dragoman_requests_total", method=TRANSLATE, code="RESOURCE_EXHAUSTED") == 1

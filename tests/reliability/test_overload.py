@@ -15,11 +15,11 @@ from model.bundle import default_bundle_dir
 from protos import translation_pb2 as pb
 from tests.fakes.bare_server import refusing
 from tests.fakes.books import Watch, watching
-from tests.fakes.calls import calling, eventually, words
+from tests.fakes.calls import calling, code_of, eventually, words
 from tests.fakes.load import Load, closed_loop_rate, jain_index, offer
 from tests.fakes.load_process import Record, Source
 from tests.fakes.own_text import own_sentences
-from tests.reliability.conftest import CAPACITY, Seen, kept_to, needs_two_cpus
+from tests.reliability.conftest import CAPACITY, Seen, kept_to, needs_two_cpus, p99_ms, waits_of
 
 pytestmark = pytest.mark.reliability
 
@@ -151,6 +151,21 @@ async def test_goodput_of_the_real_engine_stays_at_twice_its_capacity(start_serv
         bare_p99_s=bare_p99_s,
         usual=before.good(deadline_s) / len(before.records),
     )
+
+
+@pytest.mark.promise("D1")
+async def test_refusals_of_a_full_server_come_within_10_ms(start_server, seen: Seen):
+    server = start_server(DRAGOMAN_LIMITS__MAX_CONCURRENT_REQUESTS="8", ECHO_STEP_S="0.02")
+    async with calling(server.address) as calls:
+        held = [calls.translate(words(200)) for _ in range(8)]
+        await eventually(lambda: server.metric("dragoman_running_jobs") == 8)
+        refusals = await waits_of(lambda: code_of(calls.translate(words(200))), 200)
+        for call in held:
+            call.cancel()
+
+        assert server.metric("dragoman_rejected_total", reason="queue_full") == 200
+        seen(f"refused in p99 {p99_ms(refusals):.1f} ms")
+        assert p99_ms(refusals) < 10
 
 
 IDENTITY = {"DRAGOMAN_SECURITY__IDENTITY_HEADER": "x-client", "DRAGOMAN_SECURITY__TRUSTED_PROXIES": "127.0.0.0/8"}

@@ -22,7 +22,9 @@ from model.bundle import default_bundle_dir
 from service.client import AsyncClient
 from service.client.channel import ClientConfig
 from service.errors import DragomanError
-from tests.fakes.calls import Calls, calling, code_of, eventually
+from tests.fakes.calls import Calls, calling, code_of, eventually, words
+from tests.fakes.load import offer
+from tests.fakes.load_process import Source
 from tests.fakes.own_text import own_sentences
 from tests.fakes.server_process import ServerProcess, start
 from tests.reliability.conftest import LONG, SLOW, Seen, p99_ms, waits_of
@@ -36,6 +38,23 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.mark.promise("A1")
+async def test_stop_under_open_loop_load_answers_or_refuses_every_call(start_server, scratch, seen: Seen):
+    """300 calls a second that do not wait for each other, on eight connections; SIGTERM after more than a second."""
+    server = start_server(ECHO_STEP_S="0.002")
+    source = Source(phases=((300.0, 4.0),), texts=(words(40),), num_channels=8, timeout_s=10.0)
+    load = asyncio.create_task(offer(server.address, source, directory=scratch))
+    await eventually(lambda: server.metric("dragoman_requests_total", code="OK") > 400)
+
+    server.terminate()
+
+    status = await asyncio.to_thread(server.wait)
+    codes = (await load).codes
+    seen(f"{codes}, exit {status}")
+    assert set(codes) == {"OK", "UNAVAILABLE"}
+    assert status == 0
 
 
 @pytest.mark.promise("A5")

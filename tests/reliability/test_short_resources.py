@@ -69,6 +69,22 @@ async def test_server_without_free_descriptors_serves_on_and_recovers(start_serv
 
 
 @pytest.mark.promise("A15")
+async def test_engine_that_gets_no_memory_refuses_the_call_and_no_other(start_server, seen: Seen):
+    """Sources of 12 tokens make the fake's encoder raise MemoryError, as NumPy does when the system gives none."""
+    server = start_server(ECHO_NO_MEMORY="12")
+    async with calling(server.address) as calls:
+        others = [calls.translate(f"other {number}") for number in range(20)]
+        error = await failure(calls.translate(words(10)))
+        seen(f"{error.code().name} {error_info(error).reason}, others and the next call OK")
+
+        assert (error.code(), error_info(error).reason) == (RESOURCE_EXHAUSTED, "out_of_memory")
+        assert {await code_of(call) for call in others} == {grpc.StatusCode.OK}
+        assert await calls.texts("next") == ["next"]
+        assert server.metric("dragoman_rejected_total", reason="out_of_memory") == 1
+        assert server.metric("dragoman_engine_restarts_total") == 0
+
+
+@pytest.mark.promise("A15")
 async def test_real_engine_that_gets_no_memory_refuses_and_serves_again(start_server, seen: Seen):
     """Its address space may not grow by more than 2 MiB while 64 long texts come."""
     server = start_server(

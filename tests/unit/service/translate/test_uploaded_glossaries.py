@@ -1,5 +1,7 @@
 """Glossaries of callers, in a directory."""
 
+import errno
+
 import pytest
 
 from service.call import Caller
@@ -53,6 +55,16 @@ async def test_number_of_glossaries_and_of_their_owners_is_limited(tmp_path, mon
     for caller in (SHOP, OTHER):
         with pytest.raises(Overloaded, match="at most"):
             await glossaries.create(caller, "mine", "en", "de", TERMS)
+
+
+async def test_full_disc_is_a_refusal_that_says_so(tmp_path, monkeypatch):
+    def write(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "write_whole", write)
+
+    with pytest.raises(Overloaded, match="cannot store glossaries now: No space left on device"):
+        await UploadedGlossaries(tmp_path).create(SHOP, "mine", "en", "de", TERMS)
 
 
 def test_directory_that_is_not_there_stops_the_start(tmp_path):
