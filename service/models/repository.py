@@ -17,7 +17,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -149,10 +148,10 @@ def _candidate(directory: Path, *, name: str = "", version: str = "") -> BundleC
             except OSError:  # gone meanwhile, which the next scan sees
                 continue
             traces.append(f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
-    manifest, manifest_sha256 = directory / MANIFEST_NAME, ""
-    with suppress(OSError):
-        if manifest.is_file():  # a pipe would be waited for
-            manifest_sha256 = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    try:
+        manifest_sha256 = hashlib.sha256((directory / MANIFEST_NAME).read_bytes()).hexdigest()
+    except OSError:
+        manifest_sha256 = ""
     fingerprint = hashlib.sha256("\n".join(sorted(traces)).encode("utf-8", "surrogateescape")).hexdigest()
     return BundleCandidate(
         directory=directory, name=name, version=version, manifest_sha256=manifest_sha256, fingerprint=fingerprint

@@ -66,15 +66,6 @@ def test_link_that_cannot_be_followed_stops_no_other_and_is_refused_for_that(tmp
             BundleChecker(ServerConfig())(candidate)
 
 
-def test_pipe_in_place_of_a_manifest_is_refused_and_not_waited_for(tmp_path):
-    (tmp_path / "a" / "1").mkdir(parents=True)
-    os.mkfifo(tmp_path / "a" / "1" / "manifest.json")
-
-    (candidate,) = scan_repository(tmp_path)["a"]
-    with pytest.raises(BundleError, match=r"a/1 is not a bundle: it has no manifest.json"):
-        BundleChecker(ServerConfig())(candidate)
-
-
 def test_bundle_without_a_directory_for_its_version_is_named(tmp_path):
     write_echo_bundle(tmp_path / "a")
     (tmp_path / "a" / "int8").mkdir()
