@@ -7,7 +7,7 @@ The defaults are meant for production: a deadline on every call, retries that ho
 a server that is just starting, keepalive, and round robin over all addresses of a DNS name.
 
 All clients of a process share the loop and its thread.  The caller's own iterables are read in the caller's thread, or
-in threads of their own, and never hold up the loop.
+in a thread of their own, and never hold up the loop.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ class Client:
     def translate_stream(
         self, texts: Iterable[str], *, timeout_s: float | None = None, **wanted: Unpack[RequestOptions]
     ) -> Generator[tuple[int, Translation], None, None]:
-        """Do as `AsyncClient.translate_stream`; texts are read in threads of their own.  `close()` leaves it early."""
+        """Do as `AsyncClient.translate_stream`; texts are read in a thread of their own.  `close()` leaves it early."""
         require_several(texts)
         return _one_by_one(self._client.stream(request_of(**wanted), from_thread(texts), timeout_s))
 

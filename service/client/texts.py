@@ -6,12 +6,12 @@ task takes the caller's texts, another one sends them, and the caller receives t
 """
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import grpc
@@ -23,12 +23,12 @@ from service.client.failures import domain_error, times_cancelled
 from service.client.messages import check_encodable, decode_translation, encode_stream_texts
 from service.errors import DeadlineExceeded, DragomanError, InternalError, Overloaded, TooLong, Unavailable
 from service.records import Translation
-from service.threads import in_daemon_thread
 
 # Of several texts in one message; 1 MiB at most in UTF-8, and servers accept messages of 4 MiB by default.
 MAX_MESSAGE_CHARACTERS = 1 << 18
 # Texts of one message of a stream: few enough that the first answers do not wait for the last texts to arrive.
 MAX_MESSAGE_TEXTS = 64
+_READ_AHEAD = 32  # texts of a blocking iterable, beside those of `max_stream_texts`
 # What grpc.aio makes of the status when a write is the first to notice that the call has ended.
 _FOUND_ENDED = "Internal error from Core"
 _CLOSED = "the client was closed before everything was answered"
@@ -62,10 +62,31 @@ async def checked_async(texts: Iterable[str] | AsyncIterable[str]) -> AsyncItera
 
 
 async def from_thread(texts: Iterable[str]) -> AsyncIterator[str]:
-    """Yield texts of an iterable that may block: a thread takes each of them, and the event loop goes on meanwhile."""
-    iterator = iter(texts)
-    while taken := await in_daemon_thread(lambda: list(islice(iterator, 1))):
-        yield taken[0]
+    """Yield texts of an iterable that may block: a thread takes them, some ahead, and the event loop goes on."""
+    loop, taken = asyncio.get_running_loop(), asyncio.Queue[Any]()
+    room, has_ended = threading.Semaphore(_READ_AHEAD), threading.Event()
+
+    def read() -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            try:
+                iterator = iter(texts)
+                while room.acquire() and not has_ended.is_set():
+                    loop.call_soon_threadsafe(taken.put_nowait, next(iterator))
+            except StopIteration as end:
+                loop.call_soon_threadsafe(taken.put_nowait, end)
+            except BaseException as error:  # noqa: BLE001 - the caller's own: it is raised to the caller
+                loop.call_soon_threadsafe(taken.put_nowait, error)
+
+    threading.Thread(target=read, name="stream-texts", daemon=True).start()
+    try:
+        while not isinstance(text := await taken.get(), BaseException):
+            room.release()
+            yield text
+        if not isinstance(text, StopIteration):
+            raise text
+    finally:  # a thread that waits for a text goes on until that comes
+        has_ended.set()
+        room.release()
 
 
 def too_large(text: str, max_bytes: int) -> TooLong | None:
@@ -218,6 +239,7 @@ class Unanswered:
 
 
 Answers = list[tuple[int, Translation]]  # number of the text and its translation
+_readers: set[asyncio.Task[None]] = set()  # that run: asyncio itself does not keep a task that only waits
 
 
 class StreamCall:
@@ -252,6 +274,8 @@ class StreamCall:
         """Return the answers of the next message, over however many connections; none at the end."""
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
+            _readers.add(self._reader)
+            self._reader.add_done_callback(_readers.discard)
         for _ in range(self._num_handed_out):  # the caller has taken those
             self._room.release()
         self._num_handed_out = 0
@@ -281,7 +305,7 @@ class StreamCall:
                 self._changed.set()
         except StopAsyncIteration:
             self._unanswered.close()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):  # the latter in a stream that is garbage
             raise
         except BaseException as error:  # noqa: BLE001 - the caller's own: it is raised to the caller
             self._source_error = error
