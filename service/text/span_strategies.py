@@ -1,6 +1,6 @@
 """How the spans of a segment survive its translation: a strategy is a text for the model, and how to mend its answer.
 
-    "&" and the like read as words, if the segment has some: `normalization.py`
+    "&" and the like read as words, if the segment has some: `abbreviations.py`
     -> a token that the model copies in the place of each span, if the model has such tokens
     -> a short word in the place of each span -> the segment cut in pieces at its spans
 
