@@ -25,7 +25,6 @@ from service.child_process import (
     FRAME_HEADER_BYTES,
     Ready,
     StartFailed,
-    become_child,
     frame_length,
     from_payload,
     to_frame,
@@ -63,13 +62,14 @@ _WARM_UP_BEAM = SearchParams(beam_size=4, max_target_tokens=2)
 
 def command_line(descriptor: int) -> list[str]:
     """Return how to start an engine process that talks over this inherited socket."""
+    # At once: until then, the kernel may kill the parent in its place.
+    first = f"from service.child_process import become_child; become_child({_KILLED_FIRST})"
     # -P: the current directory must not provide modules.  Not -m, or the records would be __main__'s.
-    return [sys.executable, "-P", "-c", f"from service.engine.worker import main; main({descriptor})"]
+    return [sys.executable, "-P", "-c", f"{first}; from service.engine.worker import main; main({descriptor})"]
 
 
 def main(descriptor: int) -> None:
     """Live as an engine until the parent kills this one, or is gone."""
-    become_child(_KILLED_FIRST)
     os.nice(_BEHIND_CORE)
     channel = socket.socket(fileno=descriptor)  # never closed: its end tells the parent that this process has ended
     received = _receive(channel)

@@ -1,6 +1,6 @@
 """Metrics: labels of closed sets, series that are there before anything happens, and sums that add up."""
 
-import ast
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -245,11 +245,8 @@ def test_page_shows_one_moment_whatever_happens_while_it_is_written():
 
 
 def test_each_reason_to_refuse_something_has_a_series():
-    trees = [ast.parse(path.read_text()) for path in (ROOT / "service").rglob("*.py")]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    raised = [call for call in calls if ast.unparse(call.func) in ("Overloaded", "Unavailable")]
-    given = [keyword.value for call in raised for keyword in call.keywords if keyword.arg == "reason"]
-    reasons = {value.value for value in given if isinstance(value, ast.Constant)}
+    texts = [path.read_text("utf-8") for path in (ROOT / "service").rglob("*.py")]
+    reasons = {reason for text in texts for reason in re.findall(r'\breason="(\w+)"', text)}
 
     assert len(reasons) > 5
     assert reasons <= {*REJECT_REASONS}
