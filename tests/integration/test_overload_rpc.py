@@ -37,7 +37,7 @@ async def behind_a_queue(server: ServerProcess, **options: Any) -> AsyncIterator
 
 @pytest.mark.promise("D3")
 async def test_deadline_that_cannot_be_met_is_refused_at_once_with_a_reason(start_server):
-    server = start_server(**SLOW_AND_NARROW)
+    server = start_server(DRAGOMAN_LIMITS__MAX_QUEUE_SECONDS="600", **SLOW_AND_NARROW)
     async with behind_a_queue(server) as calls:
         error = await failure(calls.translate(TEXT, timeout=2.0))
 
