@@ -145,8 +145,9 @@ class EngineLoop:
         began, outcomes = self._clock(), list[Outcome]()
         turn = next(iter(self._under_way), 0)
         self._collect(turn, outcomes)
-        # A device that has something to do gets no sentence to encode before that.
-        encoded = self._encoded if self._launching_runner is not None and self._scheduler.num_running else None
+        # A device that has something to do encodes sentences behind that, unless the next one is too long for it.
+        is_busy = self._launching_runner is not None and self._scheduler.num_running > 0
+        encoded = self._encoded if is_busy and self._scheduler.ahead() else None
         may_start = self._next_lane(self._sizes()) not in self._under_way
         plan = self._scheduler.schedule(began, may_start=may_start, encoded=encoded)
         if plan.drops:

@@ -294,6 +294,19 @@ def test_a_sentence_without_numbers_fails_alone_and_leaves_its_slot_clean(twin, 
     assert tokens(outcomes) == expected
 
 
+def test_a_sentence_too_long_to_be_encoded_ahead_does_not_wait_until_all_others_have_ended(late_twin):
+    loop = EngineLoop(late_twin, SchedulerConfig(max_ahead_tokens=1))
+    first, second = (Job(id=n, source_ids=(5, 6, 2), params=SearchParams(max_target_tokens=40)) for n in range(2))
+
+    loop.submit(first)
+    loop.step()
+    loop.submit(second)
+    loop.step()
+
+    assert loop._scheduler.num_running == 2
+    run(loop)
+
+
 def test_recorded_batches_give_each_sentence_the_keys_and_values_that_it_has_alone(bundle, tmp_path):
     """The batch is filled up, and the next one has come before its keys and values are used."""
     runner = float32_twin(bundle, tiny_model(tiny_config(vocab_size=VOCABULARY)), tmp_path / "graphs")

@@ -1,13 +1,8 @@
-"""How many frontends there are, and what a server says of itself while it starts, serves, lacks engines and drains."""
+"""What a server says of itself while it starts, serves, lacks engines and drains."""
 
 import pytest
 
-from service.config import EngineConfig, ListenConfig, ServerConfig
-from service.server import process
 from service.server.parts import Readiness
-from tests.fakes.logs import log
-
-__all__ = ["log"]
 
 
 class Engines:
@@ -69,14 +64,3 @@ def test_process_that_drains_or_has_no_limit_is_alive_without_engines(engines, l
     readiness.observe(0.0)
 
     assert readiness.is_alive(1e6)
-
-
-@pytest.mark.parametrize(
-    ("device", "cpus", "wanted"),
-    [("cpu", 2, 1), ("cpu", 16, 2), ("auto", 64, 4), ("cuda", 2, 1), ("cuda", 16, 5), ("cuda", 64, 8)],
-)
-def test_a_gpu_gets_more_frontends_than_cpus_do(monkeypatch, device, cpus, wanted):
-    monkeypatch.setattr(process, "available_threads", lambda: cpus)
-
-    assert process.num_frontends(ServerConfig(engine=EngineConfig(device=device))) == wanted
-    assert process.num_frontends(ServerConfig(engine=EngineConfig(device=device), listen=ListenConfig(edges=3))) == 3
